@@ -1,31 +1,32 @@
-//! Decides what an attempt means for its bind request: what is written to the status and whether to try again.
+//! Computes the status of a BindRequest after a bind attempt, and whether and when the attempt is repeated.
 //!
-//! A scheduler regards a request as failed when its phase is `Failed` and it has no limit or has reached it; it may
-//! then give the pod to another node at any time. So a request is tried exactly as long as no scheduler regards it as
-//! failed, and every failure is counted in the object, where it outlives the process.
+//! A scheduler regards a request as failed when its phase is `Failed` and it has no backoff limit or has reached it; from
+//! then on the scheduler may place the pod elsewhere. Attempts therefore stop exactly there. Failures are counted in the
+//! status, which survives a restart of the binder.
 
 use kai_api::BindRequestStatus;
+use kai_runtime::backoff::BackoffPolicy;
 use std::time::Duration;
 
-/// How an attempt ended.
+/// Delay after the first failed attempt; each further one doubles it.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<'a> {
-    /// The pod is on a node.
     Bound,
-    /// It is not, for this reason.
+    /// Failed for this reason.
     Failed(&'a str),
 }
 
-/// What follows from an attempt.
+/// The status after an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct After {
-    /// What the request says from then on.
+pub struct Next {
     pub status: BindRequestStatus,
-    /// How long to wait before the next attempt, if there is one.
+    /// The delay before the next attempt, if there is one.
     pub retry: Option<Duration>,
 }
 
-/// Whether the request is still to be tried. Until then it keeps the GPU groups that it names.
+/// Whether further attempts follow. An open request keeps the reservations of its GPU groups.
 pub fn is_open(status: &BindRequestStatus, limit: Option<i32>) -> bool {
     match status.phase.as_str() {
         BindRequestStatus::SUCCEEDED => false,
@@ -34,13 +35,13 @@ pub fn is_open(status: &BindRequestStatus, limit: Option<i32>) -> bool {
     }
 }
 
-/// What an attempt means for the request.
-pub fn after(
+/// The status after an attempt, given the status before it and `spec.backoffLimit`.
+pub fn next(
     status: &BindRequestStatus,
     limit: Option<i32>,
     outcome: Outcome<'_>,
-    longest: Duration,
-) -> After {
+    delay_max: Duration,
+) -> Next {
     let reason = match outcome {
         Outcome::Bound => {
             let status = BindRequestStatus {
@@ -48,26 +49,22 @@ pub fn after(
                 reason: String::new(),
                 failed_attempts: status.failed_attempts,
             };
-            return After { status, retry: None };
+            return Next { status, retry: None };
         }
         Outcome::Failed(reason) => reason.to_owned(),
     };
     let phase = BindRequestStatus::FAILED.to_owned();
     let before = failures(status);
     let Some(limit) = limit.filter(|limit| *limit > before) else {
-        return After {
+        return Next {
             status: BindRequestStatus { phase, reason, failed_attempts: status.failed_attempts },
             retry: None,
         };
     };
     let failed = before + 1;
     let status = BindRequestStatus { phase, reason, failed_attempts: Some(failed) };
-    After { status, retry: (failed < limit).then(|| delay(before).min(longest)) }
-}
-
-/// How long to wait after so many earlier failures: a second, doubled by each.
-fn delay(failures: i32) -> Duration {
-    Duration::from_secs(1 << failures.clamp(0, 30))
+    let delay = BackoffPolicy::new(RETRY_DELAY, delay_max).delay(failed.unsigned_abs());
+    Next { status, retry: (failed < limit).then_some(delay) }
 }
 
 fn failures(status: &BindRequestStatus) -> i32 {
@@ -78,14 +75,14 @@ fn failures(status: &BindRequestStatus) -> i32 {
 mod tests {
     use super::*;
 
-    const LONGEST: Duration = Duration::from_mins(1);
+    const DELAY_MAX: Duration = Duration::from_mins(1);
 
     fn status(phase: &str, failed: Option<i32>) -> BindRequestStatus {
         BindRequestStatus { phase: phase.to_owned(), reason: String::new(), failed_attempts: failed }
     }
 
     #[test]
-    fn a_request_is_tried_until_a_scheduler_gives_it_up() {
+    fn request_is_open_until_the_scheduler_regards_it_as_failed() {
         let table = [
             ("", None, None, true),
             ("Pending", Some(7), Some(3), true),
@@ -102,8 +99,8 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_counted_against_the_limit_and_the_wait_doubles() {
-        // Stored failures, limit; then failures after one more, and the wait in seconds.
+    fn failures_count_against_the_limit_and_the_delay_doubles() {
+        // Stored failures, limit; then failures after one more, and the delay in seconds.
         let table = [
             (None, None, None, None),
             (Some(4), None, Some(4), None),
@@ -115,32 +112,32 @@ mod tests {
             (Some(3), Some(5), Some(4), Some(8)),
             (Some(10), Some(90), Some(11), Some(60)),
         ];
-        for (before, limit, counted, wait) in table {
-            let after = after(&status("", before), limit, Outcome::Failed("no"), LONGEST);
-            assert_eq!(after.status.failed_attempts, counted, "{before:?} {limit:?}");
-            assert_eq!(after.retry.map(|wait| wait.as_secs()), wait, "{before:?} {limit:?}");
-            assert_eq!((after.status.phase.as_str(), after.status.reason.as_str()), ("Failed", "no"));
+        for (before, limit, counted, delay) in table {
+            let next = next(&status("", before), limit, Outcome::Failed("no"), DELAY_MAX);
+            assert_eq!(next.status.failed_attempts, counted, "{before:?} {limit:?}");
+            assert_eq!(next.retry.map(|delay| delay.as_secs()), delay, "{before:?} {limit:?}");
+            assert_eq!((next.status.phase.as_str(), next.status.reason.as_str()), ("Failed", "no"));
         }
     }
 
     #[test]
-    fn every_failure_of_a_request_is_written_down() {
+    fn every_failed_attempt_changes_the_status() {
         let mut known = status("", None);
-        let mut waits = Vec::new();
+        let mut delays = Vec::new();
         while is_open(&known, Some(4)) {
-            let after = after(&known, Some(4), Outcome::Failed("again"), LONGEST);
-            assert_ne!(after.status, known, "each attempt leaves a mark");
-            known = after.status;
-            waits.extend(after.retry.map(|wait| wait.as_secs()));
+            let next = next(&known, Some(4), Outcome::Failed("again"), DELAY_MAX);
+            assert_ne!(next.status, known, "the count increases");
+            known = next.status;
+            delays.extend(next.retry.map(|delay| delay.as_secs()));
         }
-        assert_eq!((known.failed_attempts, waits), (Some(4), vec![1, 2, 4]));
+        assert_eq!((known.failed_attempts, delays), (Some(4), vec![1, 2, 4]));
     }
 
     #[test]
     fn success_keeps_the_count_and_drops_the_reason() {
         let known = BindRequestStatus { reason: "once".to_owned(), ..status("Failed", Some(2)) };
-        let after = after(&known, Some(5), Outcome::Bound, LONGEST);
-        assert_eq!(after.status, status("Succeeded", Some(2)));
-        assert_eq!(after.retry, None);
+        let next = next(&known, Some(5), Outcome::Bound, DELAY_MAX);
+        assert_eq!(next.status, status("Succeeded", Some(2)));
+        assert_eq!(next.retry, None);
     }
 }

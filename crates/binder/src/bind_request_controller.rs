@@ -1,108 +1,110 @@
-//! Looks after bind requests: takes up what is open, writes down what became of it, and tries again where it may.
+//! Reconciles BindRequests: runs bind attempts for open requests, writes their status, and retries with backoff.
 //!
-//! A request counts as failed only once the server has confirmed that its pod is not bound and what was done for it has
-//! been undone.
+//! A request fails only after the API server has confirmed that its pod is not bound, and after the rollback.
 
 use crate::attempt::{self, Outcome};
 use crate::bind::{Attempt, Binder};
-use crate::bind_target::BindTarget;
+use crate::bind_target::{BindTarget, InvalidRequest, StoredRequest};
 use crate::concurrency_limit::Permit;
-use crate::error::{Doing, Error, Result};
-use crate::informers::BIND_REQUEST;
+use crate::error::{ApiContext as _, Error, Result};
+use crate::objects::{is_bound, uid};
 use crate::plugin::Plugin;
 use crate::report;
 use futures::FutureExt as _;
-use kai_api::BindRequestStatus;
-use kai_object as object;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kai_api::{BindRequest, BindRequestStatus};
 use kai_runtime::api::{self, DeleteOptions, Part};
-use kai_runtime::controller::{Action, Context, DynamicController};
-use kai_runtime::event::Recorder;
-use kai_runtime::informer::Informers;
-use kai_runtime::kind::{self, Key, ResourceKind};
+use kai_runtime::backoff::BackoffPolicy;
+use kai_runtime::controller::{Action, Context, Controller, Watch};
+use kai_runtime::event::{Event, EventType, Recorder, Regarding};
+use kai_runtime::{Key, ResourceKind};
+use parking_lot::Mutex;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// How often an attempt begins anew because the server did not answer or was busy, before that counts as a failure.
+/// How often an attempt is repeated after transient errors of the API server, before they count as a failed attempt.
 const INTERRUPTIONS_MAX: u32 = 4;
-/// How long the server may take to answer all that is asked of it in an attempt, besides what is waited for.
-const ANSWERS_MAX: Duration = Duration::from_mins(2);
-/// How many requests may wait for something for each that may be worked on.
-const WAITING_EACH: usize = 32;
+/// Time limit for the API requests of an attempt, besides its waits.
+const REQUESTS_TIMEOUT: Duration = Duration::from_mins(2);
+/// Workers for each concurrent attempt: most workers wait for volumes or reservations.
+const WORKERS_PER_ATTEMPT: usize = 32;
 
-/// The controller of bind requests.
 #[derive(Debug)]
 pub(crate) struct BindRequestController {
     pub(crate) binder: Arc<Binder>,
     pub(crate) recorder: Recorder,
     pub(crate) limit: Arc<Semaphore>,
-    /// What is remembered of requests between their attempts.
     pub(crate) pending: Mutex<BTreeMap<Key, Pending>>,
 }
 
-/// What is remembered of a request between its attempts; forgetting it does no harm.
+/// State of a request between attempts. It is only an optimisation: the status of the request has what must survive.
 #[derive(Debug)]
 pub(crate) struct Pending {
     uid: String,
     interruptions: u32,
-    /// Not to be tried before.
-    due: Instant,
+    not_before: Instant,
 }
 
-/// How an attempt ended.
-enum Ended {
-    /// The pod is on a node.
-    Bound(Value),
-    /// The pod cannot be bound as asked.
-    Failed(Error, Option<Value>),
+enum AttemptResult {
+    Bound(Pod),
+    Failed(Error, Option<Pod>),
 }
 
-impl DynamicController for BindRequestController {
+impl Controller for BindRequestController {
     const NAME: &'static str = "bind-requests";
 
-    fn kinds(&self) -> Vec<ResourceKind> {
-        vec![BIND_REQUEST, kind::POD, kind::NODE]
-    }
-
     fn workers(&self) -> usize {
-        self.binder.options.concurrent_max.max(1) * WAITING_EACH
+        self.binder.options.concurrent_max.max(1) * WORKERS_PER_ATTEMPT
     }
 
-    fn map_to_keys(&self, _: &Informers, kind: &ResourceKind, changed: &Value) -> Vec<Key> {
-        if *kind == BIND_REQUEST { vec![Key::of(changed)] } else { Vec::new() }
+    fn watches(&self) -> Vec<Watch<Self>> {
+        vec![
+            Watch::of::<StoredRequest>(ResourceKind::of::<BindRequest>(), |_, _, request| {
+                vec![request.key()]
+            }),
+            // Pods and nodes trigger nothing, but an attempt reads them: it waits for the first list.
+            Watch::typed::<Pod>(|_, _, _| Vec::new()),
+            Watch::typed::<Node>(|_, _, _| Vec::new()),
+        ]
     }
 
     async fn reconcile(&self, context: &Context, key: &Key) -> api::Result<Action> {
-        let Some(request) = context.informers.dynamic(&BIND_REQUEST).get(key) else {
-            self.pending().remove(key);
+        let request = context.informers.get::<StoredRequest>(key);
+        let Some(request) = request.filter(|request| !request.is_terminating()) else {
+            self.pending.lock().remove(key);
             return Ok(Action::AwaitChange);
         };
-        let target = BindTarget::of(&request);
-        if object::is_deleting(&request) || !attempt::is_open(&target.status, target.limit) {
-            self.pending().remove(key);
+        let target = match &request.target {
+            Ok(target) => Arc::clone(target),
+            Err(invalid) => return self.report_invalid(&request, invalid).await,
+        };
+        if !attempt::is_open(&target.status, target.spec.backoff_limit) {
+            self.pending.lock().remove(key);
             return Ok(Action::AwaitChange);
         }
-        if let Some(wait) = self.pause_left(&target) {
-            return Ok(Action::RequeueAfter(wait));
+        if let Some(delay) = self.remaining_delay(&target) {
+            return Ok(Action::RequeueAfter(delay));
         }
         let mut permit = Permit::acquire(&self.limit).await;
-        // Boxed: an attempt is large, and there may be many.
-        let attempt = AssertUnwindSafe(Box::pin(self.try_once(&target, &mut permit))).catch_unwind();
-        let limit = self.longest(&target);
-        let tried = match tokio::time::timeout(limit, attempt).await {
-            Ok(Ok(tried)) => tried,
-            Ok(Err(panic)) => Ok(Ended::Failed(Error::Panic(panic_text(&*panic)), None)),
+        // Boxed: the future of an attempt is large, and there may be many.
+        let attempt = AssertUnwindSafe(Box::pin(self.attempt(&target, &mut permit))).catch_unwind();
+        let limit = self.attempt_timeout(&target);
+        let attempted = match tokio::time::timeout(limit, attempt).await {
+            Ok(Ok(attempted)) => attempted,
+            Ok(Err(panic)) => Ok(AttemptResult::Failed(Error::Panic(panic_text(&*panic)), None)),
             Err(_) => Err(Error::Timeout { step: "binding the pod", limit }),
         };
-        let late = |_| Err(Error::Timeout { step: "writing down what became of it", limit: ANSWERS_MAX });
-        let concluded = match tried {
-            Ok(ended) => {
-                let concluded = tokio::time::timeout(ANSWERS_MAX, self.conclude(&target, ended)).await;
-                concluded.map_or_else(late, |concluded| concluded.doing(|| format!("conclude `{key}`")))
+        let late = |_| Err(Error::Timeout { step: "writing the result", limit: REQUESTS_TIMEOUT });
+        let concluded = match attempted {
+            Ok(result) => {
+                let concluded = tokio::time::timeout(REQUESTS_TIMEOUT, self.conclude(&target, result)).await;
+                concluded.map_or_else(late, |done| done.during(|| format!("write the result of `{key}`")))
             }
             Err(error) => Err(error),
         };
@@ -111,170 +113,192 @@ impl DynamicController for BindRequestController {
 }
 
 impl BindRequestController {
-    fn pending(&self) -> MutexGuard<'_, BTreeMap<Key, Pending>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn pause_left(&self, target: &BindTarget) -> Option<Duration> {
-        let pending = self.pending();
+    fn remaining_delay(&self, target: &BindTarget) -> Option<Duration> {
+        let pending = self.pending.lock();
         let pending = pending.get(&target.key).filter(|pending| pending.uid == target.uid)?;
-        let left = pending.due.saturating_duration_since(Instant::now());
-        (!left.is_zero()).then_some(left)
+        let remaining = pending.not_before.saturating_duration_since(Instant::now());
+        (!remaining.is_zero()).then_some(remaining)
     }
 
     fn interruptions(&self, target: &BindTarget) -> u32 {
-        let pending = self.pending();
+        let pending = self.pending.lock();
         let pending = pending.get(&target.key).filter(|pending| pending.uid == target.uid);
         pending.map_or(0, |pending| pending.interruptions)
     }
 
-    fn remember(&self, target: &BindTarget, interruptions: u32, wait: Duration) {
-        let pending = Pending { uid: target.uid.clone(), interruptions, due: Instant::now() + wait };
-        self.pending().insert(target.key.clone(), pending);
+    fn set_pending(&self, target: &BindTarget, interruptions: u32, delay: Duration) {
+        let not_before = Instant::now() + delay;
+        let pending = Pending { uid: target.uid.clone(), interruptions, not_before };
+        self.pending.lock().insert(target.key.clone(), pending);
     }
 
-    /// How long an attempt may take, so that a server that never answers holds up nothing for ever.
-    fn longest(&self, target: &BindTarget) -> Duration {
+    /// Time limit of an attempt, so that an unresponsive server blocks no worker forever.
+    fn attempt_timeout(&self, target: &BindTarget) -> Duration {
         let options = &self.binder.options;
-        let groups = u32::try_from(target.groups.len()).unwrap_or(u32::MAX);
+        let groups = u32::try_from(target.gpu_groups().len()).unwrap_or(u32::MAX);
         let plugins = options.plugins.iter().map(|plugin| match plugin {
             Plugin::VolumeBinding { timeout } | Plugin::DynamicResources { timeout } => *timeout,
             Plugin::GpuSharing { .. } | Plugin::HamiCore => Duration::ZERO,
         });
-        // Others may have to be waited for that reserve the same GPUs.
+        // An attempt may wait for other attempts that reserve the same GPUs.
         let reserving = options.reservation_timeout.saturating_mul(groups.saturating_mul(8));
-        plugins.fold(ANSWERS_MAX.saturating_add(reserving), Duration::saturating_add)
+        plugins.fold(REQUESTS_TIMEOUT.saturating_add(reserving), Duration::saturating_add)
     }
 
-    /// Notes that an attempt did not come to an end, and says how long to wait before the next.
+    /// Counts an attempt without a result; returns the delay before the next one.
     fn interrupted(&self, target: &BindTarget, error: &Error) -> Duration {
         let interruptions = self.interruptions(target) + 1;
         let options = &self.binder.options;
-        let wait = options.retry_delay.saturating_mul(1 << (interruptions - 1).min(16));
-        let wait = wait.min(options.retry_delay_max);
-        tracing::warn!(request = %target.key, error = error as &dyn std::error::Error, "binding was interrupted");
-        self.remember(target, interruptions, wait);
-        wait
+        let delay = BackoffPolicy::new(options.retry_delay, options.retry_delay_max).delay(interruptions);
+        tracing::warn!(request = %target.key, error = error as &dyn std::error::Error, "bind attempt interrupted");
+        self.set_pending(target, interruptions, delay);
+        delay
     }
 
-    /// One attempt. An error means that nothing is known for sure, and that the attempt is to begin anew.
-    async fn try_once(&self, target: &BindTarget, permit: &mut Permit) -> Result<Ended> {
+    /// One attempt. An error means that the result is unknown and that the attempt has to be repeated.
+    async fn attempt(&self, target: &BindTarget, permit: &mut Permit) -> Result<AttemptResult> {
         let pod = match self.find_pod(target).await {
             Ok(pod) => pod,
             Err(error) if error.is_transient() => return Err(error),
-            Err(error) => return Ok(Ended::Failed(error, None)),
+            Err(error) => return Ok(AttemptResult::Failed(error, None)),
         };
         if is_bound(&pod) {
-            return Ok(Ended::Bound(pod));
+            return Ok(AttemptResult::Bound(pod));
         }
         let node = match self.find_node(target).await {
             Ok(node) => node,
             Err(error) if error.is_transient() => return Err(error),
-            Err(error) => return Ok(Ended::Failed(error, Some(pod))),
+            Err(error) => return Ok(AttemptResult::Failed(error, Some(pod))),
         };
         let mut attempt = Attempt::new(&self.binder, target, pod.clone(), &node);
-        let Err(error) = attempt.run(permit).await else { return Ok(Ended::Bound(pod)) };
-        // The answer to the binding may be what got lost, or somebody else bound the pod.
-        match self.live_pod(target).await {
-            Ok(live) if is_bound(&live) => return Ok(Ended::Bound(pod)),
+        let Err(error) = attempt.run(permit).await else { return Ok(AttemptResult::Bound(pod)) };
+        // The response to the Binding may be lost, or another client has bound the pod.
+        match self.get_pod(target).await {
+            Ok(current) if is_bound(&current) => return Ok(AttemptResult::Bound(pod)),
             Err(failed) if failed.is_transient() => return Err(failed),
             Ok(_) | Err(_) => {}
         }
         if error.is_transient() && self.interruptions(target) < INTERRUPTIONS_MAX {
             return Err(error);
         }
-        match attempt.undo(permit).await {
+        match attempt.rollback(permit).await {
             Err(failed) if failed.is_transient() && self.interruptions(target) < INTERRUPTIONS_MAX => {
                 return Err(failed);
             }
             Err(failed) => {
                 let failed = &failed as &dyn std::error::Error;
-                tracing::error!(request = %target.key, error = failed, "a failed binding was not undone");
+                tracing::error!(request = %target.key, error = failed, "rollback failed");
             }
             Ok(()) => {}
         }
-        Ok(Ended::Failed(error, Some(pod)))
+        Ok(AttemptResult::Failed(error, Some(pod)))
     }
 
-    /// The pod that the request is about. What the watch has not told yet is asked for.
-    async fn find_pod(&self, target: &BindTarget) -> Result<Value> {
-        let known = self.binder.context.informers.dynamic(&kind::POD).get(&target.pod);
-        let is_it = |pod: &Value| target.pod_uid.as_ref().is_none_or(|uid| uid == object::uid(pod));
-        if let Some(known) = known.filter(|pod| is_it(pod)) {
+    /// The pod of the request, from the informer or, if that does not have it yet, from the server.
+    async fn find_pod(&self, target: &BindTarget) -> Result<Pod> {
+        let known = self.binder.context.informers.get::<Pod>(&target.pod);
+        let is_same = |pod: &Pod| target.pod_uid.as_ref().is_none_or(|known| known == uid(pod));
+        if let Some(known) = known.filter(|pod| is_same(pod)) {
             return Ok((*known).clone());
         }
-        self.live_pod(target).await
+        self.get_pod(target).await
     }
 
-    async fn live_pod(&self, target: &BindTarget) -> Result<Value> {
-        let missing = || Error::Missing { kind: "pod", name: target.pod.to_string() };
+    async fn get_pod(&self, target: &BindTarget) -> Result<Pod> {
+        let not_found = || Error::NotFound { kind: "pod", name: target.pod.to_string() };
         let context = &self.binder.context;
-        let pod = match context.api.get_dynamic(&kind::POD, &target.pod).await {
-            Err(error) if error.is_not_found() => return Err(missing()),
-            pod => pod.doing(|| format!("read pod `{}`", target.pod))?,
+        let pod: Pod = match context.api.get(&target.pod).await {
+            Err(error) if error.is_not_found() => return Err(not_found()),
+            pod => pod.during(|| format!("read pod `{}`", target.pod))?,
         };
-        context.informers.update_dynamic(&kind::POD, &pod);
-        // Another pod of the same name is not the one that the node was chosen for.
-        let is_it = target.pod_uid.as_ref().is_none_or(|uid| uid == object::uid(&pod));
-        if is_it { Ok(pod) } else { Err(missing()) }
+        context.informers.store().update(pod.clone());
+        // A pod that was recreated under the same name is not the one that the scheduler placed.
+        let is_same = target.pod_uid.as_ref().is_none_or(|known| known == uid(&pod));
+        if is_same { Ok(pod) } else { Err(not_found()) }
     }
 
-    async fn find_node(&self, target: &BindTarget) -> Result<Arc<Value>> {
-        let key = Key::new("", &target.node);
+    async fn find_node(&self, target: &BindTarget) -> Result<Arc<Node>> {
+        let key = Key::new("", target.node());
         let context = &self.binder.context;
-        if let Some(known) = context.informers.dynamic(&kind::NODE).get(&key) {
+        if let Some(known) = context.informers.get(&key) {
             return Ok(known);
         }
-        match context.api.get_dynamic(&kind::NODE, &key).await {
+        match context.api.get::<Node>(&key).await {
             Err(error) if error.is_not_found() => {
-                Err(Error::Missing { kind: "node", name: target.node.clone() })
+                Err(Error::NotFound { kind: "node", name: target.node().to_owned() })
             }
-            node => node.map(Arc::new).doing(|| format!("read node `{}`", target.node)),
+            node => node.map(Arc::new).during(|| format!("read node `{}`", target.node())),
         }
     }
 
-    /// Writes down what became of an attempt.
-    async fn conclude(&self, target: &BindTarget, ended: Ended) -> api::Result<Action> {
-        let (outcome, told) = match ended {
-            Ended::Bound(pod) => {
-                let told = report::bound(&self.binder, &self.recorder, target, &pod).await;
-                (Ok(()), told)
+    /// Reports the result of an attempt on the pod and in the status of the request.
+    async fn conclude(&self, target: &BindTarget, result: AttemptResult) -> api::Result<Action> {
+        let (outcome, reported) = match result {
+            AttemptResult::Bound(pod) => {
+                let reported = report::bound(&self.binder, &self.recorder, target, &pod).await;
+                (Ok(()), reported)
             }
-            Ended::Failed(error, pod) => {
+            AttemptResult::Failed(error, pod) => {
                 let text = error.to_string();
-                tracing::info!(request = %target.key, node = %target.node, error = text, "binding failed");
-                let told = match &pod {
+                tracing::info!(request = %target.key, node = %target.node(), error = text, "bind attempt failed");
+                let reported = match &pod {
                     Some(pod) => report::failed(&self.binder, &self.recorder, target, pod, &text).await,
                     None => Ok(()),
                 };
                 if matches!(error, Error::NoGroups) {
-                    return self.withdraw(target).await;
+                    return self.delete(target).await;
                 }
-                (Err(text), told)
+                (Err(text), reported)
             }
         };
-        if let Err(error) = told {
+        if let Err(error) = reported {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(request = %target.key, error, "the condition of the pod was not written");
+            tracing::warn!(request = %target.key, error, "cannot write the condition of the pod");
         }
         let outcome = match &outcome {
             Ok(()) => Outcome::Bound,
             Err(text) => Outcome::Failed(text),
         };
-        let longest = self.binder.options.retry_delay_max;
-        let after = attempt::after(&target.status, target.limit, outcome, longest);
-        self.remember(target, 0, after.retry.unwrap_or_default());
-        self.write_status(target, &after.status).await?;
-        Ok(after.retry.map_or(Action::AwaitChange, Action::RequeueAfter))
+        let delay_max = self.binder.options.retry_delay_max;
+        let next = attempt::next(&target.status, target.spec.backoff_limit, outcome, delay_max);
+        self.set_pending(target, 0, next.retry.unwrap_or_default());
+        self.write_status(target, &next.status).await?;
+        Ok(next.retry.map_or(Action::AwaitChange, Action::RequeueAfter))
     }
 
-    /// A request that makes no sense goes.
-    async fn withdraw(&self, target: &BindTarget) -> api::Result<Action> {
-        let how = DeleteOptions { uid: Some(target.uid.clone()), ..DeleteOptions::default() };
-        match self.binder.context.api.delete_dynamic(&BIND_REQUEST, &target.key, &how).await {
+    /// Deletes a request that can never be bound, as KAI does.
+    async fn delete(&self, target: &BindTarget) -> api::Result<Action> {
+        let options = DeleteOptions { uid: Some(target.uid.clone()), ..DeleteOptions::default() };
+        match self.binder.context.api.delete::<BindRequest>(&target.key, &options).await {
             Err(error) if error.is_not_found() => Ok(Action::AwaitChange),
             deleted => deleted.map(|_| Action::AwaitChange),
         }
+    }
+
+    /// Fails a request that does not parse, and records an event on it. It is not deleted: the scheduler sees the failed
+    /// request and decides again.
+    async fn report_invalid(&self, request: &StoredRequest, invalid: &InvalidRequest) -> api::Result<Action> {
+        self.pending.lock().remove(&request.key());
+        let reason = format!("invalid bind request: {}", invalid.reason);
+        if invalid.reported == (BindRequestStatus::FAILED.to_owned(), reason.clone()) {
+            return Ok(Action::AwaitChange);
+        }
+        let (key, uid) = (request.key(), request.identity().uid.to_owned());
+        tracing::warn!(request = %key, error = invalid.reason, "invalid bind request");
+        self.recorder.record(&Event {
+            regarding: Regarding {
+                kind: ResourceKind::of::<BindRequest>(),
+                key: key.clone(),
+                uid: uid.clone(),
+            },
+            type_: EventType::Warning,
+            reason: "InvalidInput",
+            message: reason.clone(),
+            annotations: BTreeMap::new(),
+        });
+        let status = json!({"phase": BindRequestStatus::FAILED, "reason": reason});
+        self.patch_status(&key, &uid, &status).await?;
+        Ok(Action::AwaitChange)
     }
 
     async fn write_status(&self, target: &BindTarget, status: &BindRequestStatus) -> api::Result<()> {
@@ -286,23 +310,26 @@ impl BindRequestController {
         if status.failed_attempts != target.status.failed_attempts {
             changes["failedAttempts"] = json!(status.failed_attempts);
         }
+        self.patch_status(&target.key, &target.uid, &changes).await
+    }
+
+    async fn patch_status(&self, key: &Key, uid: &str, changes: &Value) -> api::Result<()> {
         let context = &self.binder.context;
-        let patch = json!({"metadata": {"uid": target.uid}, "status": changes});
-        match context.api.patch_dynamic(&BIND_REQUEST, &target.key, Part::Status, &patch).await {
+        let patch = json!({"metadata": {"uid": uid}, "status": changes});
+        let kind = ResourceKind::of::<BindRequest>();
+        match context.api.patch_dynamic(&kind, key, Part::Status, &patch).await {
             Ok(written) => {
-                context.informers.update_dynamic(&BIND_REQUEST, &written);
+                if let Ok(written) = StoredRequest::deserialize(written) {
+                    context.informers.store().update(written);
+                }
                 Ok(())
             }
-            // It was withdrawn. One that was replaced by another of its name is a conflict, which ends when the watch
-            // has told so.
+            // The request was deleted. A request that was recreated under the same name is a conflict, which ends when the
+            // informer has the new one.
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) => Err(error),
         }
     }
-}
-
-fn is_bound(pod: &Value) -> bool {
-    !object::str_at(pod, "/spec/nodeName").is_empty()
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {

@@ -1,87 +1,227 @@
-//! A bind request as the binder reads it.
+//! BindRequests as the binder stores them: parsed, or with the reason why they are invalid.
 
-use crate::informers::selected_groups;
-use kai_api::{BindRequestSpec, BindRequestStatus};
-use kai_object as object;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kai_api::{BindRequest, BindRequestSpec, BindRequestStatus};
 use kai_runtime::Key;
-use serde::Deserialize;
+use kai_runtime::informer::store::Identity;
+use kube::ResourceExt as _;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// What is to be bound where.
+/// A BindRequest of the informer. An invalid one is stored too, so that it can be reported on the object.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredRequest {
+    /// Identity and deletion timestamp.
+    pub(crate) metadata: ObjectMeta,
+    /// The request, or why it does not parse.
+    pub(crate) target: Result<Arc<BindTarget>, InvalidRequest>,
+}
+
+/// Why a BindRequest does not parse, and the status that it has.
+#[derive(Clone, Debug)]
+pub(crate) struct InvalidRequest {
+    pub(crate) reason: String,
+    /// Phase and reason of the stored status, where they are text.
+    pub(crate) reported: (String, String),
+}
+
+/// What a BindRequest asks for: which pod is bound to which node, with which devices.
 #[derive(Clone, Debug)]
 pub(crate) struct BindTarget {
-    /// The request.
     pub(crate) key: Key,
-    /// Its uid.
     pub(crate) uid: String,
-    /// The pod.
     pub(crate) pod: Key,
-    /// The uid of the pod that the request was made for, if it says.
+    /// The uid of the pod that the request was created for, if it has an owner reference.
     pub(crate) pod_uid: Option<String>,
-    /// The node.
-    pub(crate) node: String,
-    /// How the pod gets its GPUs.
-    pub(crate) resource_type: String,
-    /// How many whole GPUs the pod gets, or parts of how many.
-    pub(crate) gpu_count: i64,
-    /// Which part of each GPU it gets, such as `0.50`.
-    pub(crate) portion: String,
-    /// The shared GPUs.
-    pub(crate) groups: Vec<String>,
-    /// How often it is tried.
-    pub(crate) limit: Option<i32>,
-    /// What became of it so far.
+    pub(crate) spec: BindRequestSpec,
     pub(crate) status: BindRequestStatus,
-    object: Arc<Value>,
+    /// `spec.resourceClaimAllocations` as received: name of the pod's claim and its allocation. They are written to the
+    /// claims unchanged, with fields that the types of this version do not have.
+    pub(crate) claims: Vec<(String, Option<Value>)>,
+    /// `spec.extendedResourceClaimAllocation` as received.
+    pub(crate) extended_claim: Option<ExtendedClaim>,
+}
+
+/// An allocation for extended resources, passed on as received.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ExtendedClaim {
+    pub(crate) allocation: Option<Value>,
+    pub(crate) device_requests: Option<Value>,
+    pub(crate) container_mappings: Option<Value>,
+}
+
+impl<'de> Deserialize<'de> for StoredRequest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let object = Value::deserialize(deserializer)?;
+        let metadata = object.get("metadata").unwrap_or(&Value::Null);
+        let ObjectMeta { namespace, name, uid, resource_version, deletion_timestamp, .. } =
+            Option::<ObjectMeta>::deserialize(metadata).map_err(D::Error::custom)?.unwrap_or_default();
+        let metadata = ObjectMeta {
+            namespace,
+            name,
+            uid,
+            resource_version,
+            deletion_timestamp,
+            ..ObjectMeta::default()
+        };
+        let target = BindTarget::parse(&object).map(Arc::new).map_err(|error| {
+            let text = |field: &str| {
+                let value = object.get("status").and_then(|status| status.get(field));
+                value.and_then(Value::as_str).unwrap_or_default().to_owned()
+            };
+            InvalidRequest { reason: error.to_string(), reported: (text("phase"), text("reason")) }
+        });
+        Ok(Self { metadata, target })
+    }
+}
+
+impl StoredRequest {
+    pub(crate) fn identity(&self) -> Identity<'_> {
+        let ObjectMeta { namespace, name, uid, resource_version, .. } = &self.metadata;
+        Identity {
+            namespace: namespace.as_deref().unwrap_or_default(),
+            name: name.as_deref().unwrap_or_default(),
+            uid: uid.as_deref().unwrap_or_default(),
+            resource_version: resource_version.as_deref().unwrap_or_default(),
+        }
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        let identity = self.identity();
+        Key::new(identity.namespace, identity.name)
+    }
+
+    /// The GPU groups that the request selects; none for an invalid request, which is never bound.
+    pub(crate) fn gpu_groups(&self) -> &[String] {
+        self.target.as_ref().map_or(&[], |target| &target.spec.selected_gpu_groups)
+    }
+
+    pub(crate) fn is_terminating(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
 }
 
 impl BindTarget {
-    /// Reads a request.
-    pub(crate) fn of(request: &Arc<Value>) -> Self {
-        let text = |pointer: &str| object::str_at(request, pointer).to_owned();
-        let owners = object::meta(request, "ownerReferences").and_then(Value::as_array);
-        let owner = owners.into_iter().flatten().find(|owner| owner["kind"] == "Pod");
-        let status = request.get("status").map(BindRequestStatus::deserialize);
-        let limit = request.pointer("/spec/backoffLimit").and_then(Value::as_i64);
-        Self {
-            key: Key::of(request),
-            uid: object::uid(request).to_owned(),
-            pod: Key::new(object::namespace(request), object::str_at(request, "/spec/podName")),
-            pod_uid: owner.map(|owner| object::str_at(owner, "/uid").to_owned()),
-            node: text("/spec/selectedNode"),
-            resource_type: text("/spec/receivedResourceType"),
-            gpu_count: request.pointer("/spec/receivedGPU/count").and_then(Value::as_i64).unwrap_or(0),
-            portion: text("/spec/receivedGPU/portion"),
-            groups: selected_groups(request).into_iter().map(str::to_owned).collect(),
-            limit: limit.and_then(|limit| i32::try_from(limit).ok()),
-            status: status.and_then(Result::ok).unwrap_or_default(),
-            object: Arc::clone(request),
+    pub(crate) fn parse(object: &Value) -> Result<Self, serde_json::Error> {
+        let mut request = BindRequest::deserialize(object)?;
+        let spec = object.get("spec");
+        let allocations =
+            spec.and_then(|spec| spec.get("resourceClaimAllocations")).and_then(Value::as_array);
+        let claims = std::mem::take(&mut request.spec.resource_claim_allocations).into_iter();
+        let claims = claims.map(|claim| claim.name);
+        let received = |allocation: &Value| {
+            allocation.get("allocation").filter(|allocation| !allocation.is_null()).cloned()
+        };
+        let claims = claims.zip(allocations.into_iter().flatten().map(received)).collect();
+        let extended = spec.and_then(|spec| spec.get("extendedResourceClaimAllocation"));
+        let extended_claim = extended.map(Option::<ExtendedClaim>::deserialize).transpose()?.flatten();
+        request.spec.extended_resource_claim_allocation = None;
+        let owner = request.owner_references().iter().find(|owner| owner.kind == "Pod");
+        let namespace = request.metadata.namespace.clone().unwrap_or_default();
+        let mut target = Self {
+            key: Key::new(&namespace, request.metadata.name.as_deref().unwrap_or_default()),
+            uid: request.metadata.uid.clone().unwrap_or_default(),
+            pod: Key::new(&namespace, &request.spec.pod_name),
+            pod_uid: owner.map(|owner| owner.uid.clone()),
+            status: request.status.unwrap_or_default(),
+            claims,
+            extended_claim,
+            spec: request.spec,
+        };
+        if target.status.phase == BindRequestStatus::SUCCEEDED {
+            target.trim();
         }
+        Ok(target)
+    }
+
+    /// Drops what is only read to bind: large clusters have many succeeded requests.
+    fn trim(&mut self) {
+        self.claims = Vec::new();
+        self.extended_claim = None;
+        self.spec.predicted_numa_zones = Vec::new();
+    }
+
+    pub(crate) fn node(&self) -> &str {
+        &self.spec.selected_node
+    }
+
+    pub(crate) fn gpu_groups(&self) -> &[String] {
+        &self.spec.selected_gpu_groups
     }
 
     /// Whether the pod shares its GPUs.
     pub(crate) fn is_fraction(&self) -> bool {
-        self.resource_type == BindRequestSpec::FRACTION
+        self.spec.received_resource_type == BindRequestSpec::FRACTION
     }
 
-    /// The devices chosen for the pod's claims: the pod's name of each claim, and what it is given. They are passed on
-    /// as they are, whatever fields they have.
-    pub(crate) fn claims(&self) -> impl Iterator<Item = (&str, Option<&Value>)> {
-        let claims = self.object.pointer("/spec/resourceClaimAllocations").and_then(Value::as_array);
-        claims.into_iter().flatten().map(|claim| {
-            (object::str_at(claim, "/name"), claim.get("allocation").filter(|value| !value.is_null()))
-        })
+    /// Number of GPUs that the pod receives, whole or shared.
+    pub(crate) fn gpu_count(&self) -> i64 {
+        self.spec.received_gpu.as_ref().and_then(|gpu| gpu.count).unwrap_or(0)
     }
 
-    /// The devices chosen for extended resources.
-    pub(crate) fn extended_claim(&self) -> Option<&Value> {
-        self.object.pointer("/spec/extendedResourceClaimAllocation").filter(|value| !value.is_null())
+    /// The portion of each GPU, such as `0.50`.
+    pub(crate) fn portion(&self) -> &str {
+        self.spec.received_gpu.as_ref().map_or("", |gpu| &gpu.portion)
     }
 
-    /// Where among its NUMA zones the node is expected to put the pod, as JSON.
+    /// The value of the annotation with the predicted NUMA zones.
     pub(crate) fn numa_zones(&self) -> Option<String> {
-        let zones = self.object.pointer("/spec/predictedNUMAZones")?.as_array()?;
-        (!zones.is_empty()).then(|| Value::from(zones.clone()).to_string())
+        let zones = &self.spec.predicted_numa_zones;
+        let zones = serde_json::to_value(zones).ok().filter(|_| !zones.is_empty())?;
+        Some(zones.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn stored(spec: &Value, status: &Value) -> StoredRequest {
+        serde_json::from_value(json!({
+            "metadata": {"name": "a", "namespace": "x", "uid": "u", "resourceVersion": "3"},
+            "spec": spec, "status": status,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn invalid_request_is_stored_with_the_reason_and_never_as_an_empty_one() {
+        let table = [
+            (json!({"podName": "a", "backoffLimit": 3_000_000_000_i64}), json!({})),
+            (json!({"podName": ["a"]}), json!({})),
+            (json!({"podName": "a", "receivedGPU": {"count": "two"}}), json!({})),
+            (json!({"podName": "a"}), json!({"phase": "Failed", "failedAttempts": "many"})),
+        ];
+        for (spec, status) in table {
+            let request = stored(&spec, &status);
+            let invalid = request.target.as_ref().unwrap_err();
+            assert!(!invalid.reason.is_empty(), "{spec}");
+            assert_eq!(invalid.reported.0, status["phase"].as_str().unwrap_or_default());
+            assert_eq!(request.key(), Key::new("x", "a"));
+            assert!(request.gpu_groups().is_empty());
+        }
+    }
+
+    #[test]
+    fn allocations_keep_fields_that_the_types_do_not_have() {
+        let allocation = json!({"devices": {"results": []}, "futureField": {"a": 1}});
+        let request = stored(
+            &json!({
+                "podName": "a", "selectedNode": "n",
+                "resourceClaimAllocations": [{"name": "none"}, {"name": "gpu", "allocation": allocation}],
+                "extendedResourceClaimAllocation": {"allocation": allocation, "deviceRequests": [{"name": "r", "more": 1}]},
+            }),
+            &Value::Null,
+        );
+        let target = request.target.unwrap();
+        assert_eq!(target.claims, [("none".to_owned(), None), ("gpu".to_owned(), Some(allocation.clone()))]);
+        let extended = target.extended_claim.as_ref().unwrap();
+        assert_eq!(extended.allocation.as_ref(), Some(&allocation));
+        assert_eq!(extended.device_requests, Some(json!([{"name": "r", "more": 1}])));
+        assert_eq!(extended.container_mappings, None);
     }
 }

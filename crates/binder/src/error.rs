@@ -1,120 +1,64 @@
-//! Why a pod cannot be bound.
+//! Errors of bind attempts.
 
 use kai_runtime::api;
 use std::time::Duration;
 
-/// Why an attempt failed. The text is what users read in the pod's condition and events.
+/// Why a bind attempt failed. The text is written to the condition and the events of the pod.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The server refused a request, or could not be reached.
-    #[error("cannot {doing}: {}", refusal.message())]
-    Api {
-        /// What was being done.
-        doing: String,
-        /// Why it failed. It is part of the text, since users see nothing else.
-        refusal: api::Error,
-    },
-    /// Something that is needed is not there.
+    /// The API server rejected a request or did not respond. The cause is part of the text, since the condition contains
+    /// nothing else.
+    #[error("cannot {operation}: {}", cause.message())]
+    Api { operation: String, cause: api::Error },
     #[error("{kind} `{name}` not found")]
-    Missing {
-        /// What it is.
-        kind: &'static str,
-        /// Its name.
-        name: String,
-    },
-    /// The request names no GPU for a part of one.
-    #[error("the bind request of a pod with a part of a GPU names no GPU groups")]
+    NotFound { kind: &'static str, name: String },
+    /// An object of the server does not fit its type.
+    #[error("{kind} `{name}` is invalid: {reason}")]
+    Invalid { kind: &'static str, name: String, reason: String },
+    #[error("the bind request of a pod with a GPU fraction selects no GPU groups")]
     NoGroups,
-    /// The request was withdrawn while it was being worked on.
     #[error("the bind request was withdrawn")]
     Withdrawn,
-    /// New nodes are on their way.
     #[error("cannot reserve a GPU while the cluster scales up: pod `{pod}` waits for a node")]
-    ScalingUp {
-        /// The pod that makes it scale.
-        pod: String,
-    },
-    /// The reservation pod did not say which GPU it has.
+    ScalingUp { pod: String },
     #[error("reservation pod `{pod}` reported no GPU within {} s", waited.as_secs())]
-    ReservationTimeout {
-        /// The pod.
-        pod: String,
-        /// For how long it had the chance.
-        waited: Duration,
-    },
-    /// The reservation pod cannot run.
+    ReservationTimeout { pod: String, waited: Duration },
     #[error("reservation pod `{pod}` failed: {reason}")]
-    ReservationFailed {
-        /// The pod.
-        pod: String,
-        /// What its node says.
-        reason: String,
-    },
-    /// Pods use a shared GPU that nothing reserves any more.
+    ReservationFailed { pod: String, reason: String },
     #[error("GPU group `{group}` has lost its reservation while pod `{pod}` uses it")]
-    ReservationLost {
-        /// The group.
-        group: String,
-        /// One of its pods.
-        pod: String,
-    },
-    /// The pod lacks what the admission webhook writes.
-    #[error("the pod has no annotation `{0}`: the admission webhook has not seen it")]
-    Unprepared(&'static str),
-    /// The container that is to get the GPU is not there.
+    ReservationLost { group: String, pod: String },
+    #[error("the pod has no annotation `{0}`: the admission webhook has not mutated it")]
+    NotMutated(&'static str),
     #[error("the pod has no container `{0}`")]
     NoContainer(String),
-    /// Storage cannot be used on the node, or does not come.
     #[error("volume claim `{claim}`: {reason}")]
-    Volume {
-        /// The claim.
-        claim: String,
-        /// Why.
-        reason: String,
-    },
-    /// Devices cannot be claimed.
+    Volume { claim: String, reason: String },
+    /// `claim` is the name of the entry in the pod's `spec.resourceClaims`.
     #[error("resource claim `{claim}`: {reason}")]
-    Claim {
-        /// The claim, as the pod calls it.
-        claim: String,
-        /// Why.
-        reason: String,
-    },
-    /// The binder has a defect.
+    Claim { claim: String, reason: String },
+    /// KAI's text for a panic of a bind attempt.
     #[error("Internal Error: {0}")]
     Panic(String),
-    /// Others write an object so often that no attempt to write it went through.
-    #[error("{kind} `{name}` is being written by somebody else")]
-    Contended {
-        /// What it is.
-        kind: &'static str,
-        /// Its name.
-        name: String,
-    },
-    /// A step took too long.
+    /// All attempts of an optimistic update ended in a conflict.
+    #[error("{kind} `{name}` was changed concurrently")]
+    Conflict { kind: &'static str, name: String },
     #[error("{step} took longer than {} s", limit.as_secs())]
-    Timeout {
-        /// The step.
-        step: &'static str,
-        /// How long it may take.
-        limit: Duration,
-    },
+    Timeout { step: &'static str, limit: Duration },
 }
 
-/// The outcome of a step.
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// Whether the same attempt may go well a little later though nothing changes: the server was busy or away.
+    /// Whether the same attempt may succeed later without any other change: the server was overloaded or unreachable, or
+    /// an optimistic update conflicted.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
-            Self::Api { refusal, .. } => {
-                refusal.is_transient()
-                    || refusal.is_conflict()
-                    || matches!(refusal, api::Error::NotLeader { .. })
+            Self::Api { cause, .. } => {
+                cause.is_transient() || cause.is_conflict() || matches!(cause, api::Error::NotLeader { .. })
             }
-            Self::Contended { .. } => true,
-            Self::Missing { .. }
+            Self::Conflict { .. } => true,
+            Self::NotFound { .. }
+            | Self::Invalid { .. }
             | Self::NoGroups
             | Self::Panic(_)
             | Self::Withdrawn
@@ -122,7 +66,7 @@ impl Error {
             | Self::ReservationTimeout { .. }
             | Self::ReservationFailed { .. }
             | Self::ReservationLost { .. }
-            | Self::Unprepared(_)
+            | Self::NotMutated(_)
             | Self::NoContainer(_)
             | Self::Volume { .. }
             | Self::Claim { .. }
@@ -131,14 +75,13 @@ impl Error {
     }
 }
 
-/// Names what was being done when a request failed.
-pub(crate) trait Doing<T> {
-    /// Says what was being done.
-    fn doing(self, what: impl FnOnce() -> String) -> Result<T>;
+/// Adds the operation to an error of the API client.
+pub(crate) trait ApiContext<T> {
+    fn during(self, operation: impl FnOnce() -> String) -> Result<T>;
 }
 
-impl<T> Doing<T> for api::Result<T> {
-    fn doing(self, what: impl FnOnce() -> String) -> Result<T> {
-        self.map_err(|refusal| Error::Api { doing: what(), refusal })
+impl<T> ApiContext<T> for api::Result<T> {
+    fn during(self, operation: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|cause| Error::Api { operation: operation(), cause })
     }
 }

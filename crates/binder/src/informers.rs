@@ -1,88 +1,38 @@
-//! Which objects the binder follows, the little it keeps of each, and how it finds them.
+//! The informers of the binder: which objects it watches, which fields it stores, and its indices.
 //!
-//! A bound pod that shares no GPU is reduced to its name and node: large clusters have many of them.
+//! A bound pod is trimmed to its identity, node and GPU groups: large clusters have many of them.
 
-use kai_api::BindRequestStatus;
-use kai_api::well_known::{annotation, env, label};
-use kai_object as object;
-use kai_runtime::informer::Informer;
-use kai_runtime::kind::{self, ResourceKind};
-use serde_json::{Map, Value, json};
-use std::borrow::Cow;
+use crate::bind_target::StoredRequest;
+use crate::objects::{gpu_groups, is_bound, is_gpu_group_label, node_name};
+use k8s_openapi::api::core::v1::{Container, EphemeralVolumeSource, Node, Pod, PodSpec, PodStatus, Volume};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kai_api::BindRequest;
+use kai_api::well_known::{annotation, env};
+use kai_runtime::ResourceKind;
+use kai_runtime::informer::{Informer, Informers};
+use std::collections::BTreeMap;
 
-/// Bind requests.
-pub const BIND_REQUEST: ResourceKind = ResourceKind {
-    group: Cow::Borrowed("scheduling.run.ai"),
-    version: Cow::Borrowed("v1alpha2"),
-    kind: Cow::Borrowed("BindRequest"),
-    plural: Cow::Borrowed("bindrequests"),
-    namespaced: true,
-};
-
-/// Config maps.
-pub(crate) const CONFIG_MAP: ResourceKind = ResourceKind {
-    group: Cow::Borrowed(""),
-    version: Cow::Borrowed("v1"),
-    kind: Cow::Borrowed("ConfigMap"),
-    plural: Cow::Borrowed("configmaps"),
-    namespaced: true,
-};
-
-/// The index of pods and bind requests by the GPU groups they name.
+/// The index of pods and BindRequests by their GPU groups.
 pub(crate) const BY_GROUP: &str = "gpu-group";
-/// The index of pods that name GPU groups by their node.
+/// The index of pods with GPU groups by their node.
 pub(crate) const SHARING_ON: &str = "sharing-on-node";
+/// The condition with which the binder reports the result of a bind attempt on the pod.
+pub(crate) const POD_BOUND: &str = "PodBound";
 
-/// What the binder follows.
-pub(crate) fn informers() -> Vec<Informer<Value>> {
-    vec![
-        Informer::dynamic(kind::POD)
-            .trim(keep_pod)
-            .index(BY_GROUP, |pod| groups_of(pod).into_iter().map(str::to_owned).collect())
-            .index(SHARING_ON, |pod| {
-                let node = object::str_at(pod, "/spec/nodeName");
-                if node.is_empty() || groups_of(pod).is_empty() { Vec::new() } else { vec![node.to_owned()] }
-            }),
-        Informer::dynamic(kind::NODE).trim(keep_node),
-        Informer::dynamic(BIND_REQUEST)
-            .trim(keep_request)
-            .index(BY_GROUP, |request| selected_groups(request).into_iter().map(str::to_owned).collect()),
-    ]
+pub(crate) fn informers() -> Informers {
+    let pods = Informer::<Pod>::typed()
+        .trim(trim_pod)
+        .index(BY_GROUP, |pod| gpu_groups(pod).into_iter().map(str::to_owned).collect())
+        .index(SHARING_ON, |pod| {
+            let shares = is_bound(pod) && !gpu_groups(pod).is_empty();
+            if shares { vec![node_name(pod).to_owned()] } else { Vec::new() }
+        });
+    let requests = Informer::partial(ResourceKind::of::<BindRequest>(), StoredRequest::identity)
+        .index(BY_GROUP, |request| request.gpu_groups().to_vec());
+    Informers::default().with(pods).with(Informer::<Node>::typed().trim(trim_node)).with(requests)
 }
 
-/// The GPU groups that a pod's labels name, sorted: the one of a single device and those of several.
-pub(crate) fn groups_of(pod: &Value) -> Vec<&str> {
-    let labels = object::meta(pod, "labels").and_then(Value::as_object);
-    let names_group = |name: &str| name == label::GPU_GROUP || name.starts_with(label::GPU_GROUP_PREFIX);
-    let mut groups: Vec<&str> = labels
-        .into_iter()
-        .flatten()
-        .filter(|(name, _)| names_group(name))
-        .filter_map(|(_, group)| group.as_str())
-        .filter(|group| !group.is_empty())
-        .collect();
-    groups.sort_unstable();
-    groups.dedup();
-    groups
-}
-
-/// The GPU groups that a bind request names, in order.
-pub(crate) fn selected_groups(request: &Value) -> Vec<&str> {
-    let groups = request.pointer("/spec/selectedGPUGroups").and_then(Value::as_array);
-    groups.into_iter().flatten().filter_map(Value::as_str).collect()
-}
-
-/// An annotation; empty where it is missing.
-pub(crate) fn annotation_of<'a>(object: &'a Value, name: &str) -> &'a str {
-    let annotations = object::meta(object, "annotations");
-    annotations.and_then(|annotations| annotations.get(name)).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// What an object is called, and what decides which of two versions is newer.
-const IDENTITY: [&str; 6] =
-    ["name", "namespace", "uid", "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds"];
-
-/// The annotations of pods that are read.
+/// The annotations of pods that the binder reads.
 const ANNOTATIONS: [&str; 4] = [
     annotation::SHARED_GPU_CONFIG_MAP,
     annotation::GPU_FRACTION_CONTAINER,
@@ -90,166 +40,140 @@ const ANNOTATIONS: [&str; 4] = [
     annotation::RESERVED_GPU,
 ];
 
-fn pick(from: Option<&Value>, wanted: impl Fn(&str) -> bool) -> Option<Value> {
-    let fields = from?.as_object()?;
-    let left: Map<String, Value> = fields
-        .iter()
-        .filter(|(name, _)| wanted(name))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect();
-    (!left.is_empty()).then_some(Value::Object(left))
+/// Keeps the identity, and what tells a terminating object from others.
+fn trim_metadata(
+    metadata: &mut ObjectMeta,
+    labels: impl Fn(&str) -> bool,
+    annotations: impl Fn(&str) -> bool,
+) {
+    let kept = |map: Option<BTreeMap<String, String>>, keep: &dyn Fn(&str) -> bool| {
+        let mut map = map?;
+        map.retain(|name, _| keep(name));
+        (!map.is_empty()).then_some(map)
+    };
+    let full = std::mem::take(metadata);
+    *metadata = ObjectMeta {
+        name: full.name,
+        namespace: full.namespace,
+        uid: full.uid,
+        resource_version: full.resource_version,
+        deletion_timestamp: full.deletion_timestamp,
+        deletion_grace_period_seconds: full.deletion_grace_period_seconds,
+        labels: kept(full.labels, &labels),
+        annotations: kept(full.annotations, &annotations),
+        ..ObjectMeta::default()
+    };
 }
 
-fn identity(object: &Value) -> Value {
-    pick(object.get("metadata"), |name| IDENTITY.contains(&name)).unwrap_or_else(|| json!({}))
-}
-
-fn set(object: &mut Value, field: &str, value: Option<Value>) {
-    if let Some(value) = value {
-        object[field] = value;
+fn trim_pod(pod: &mut Pod) {
+    trim_metadata(&mut pod.metadata, is_gpu_group_label, |name| ANNOTATIONS.contains(&name));
+    let bound = is_bound(pod);
+    if let Some(full) = pod.spec.take() {
+        pod.spec = Some(if bound { trim_bound_spec(full) } else { trim_unbound_spec(full) });
+    }
+    if let Some(full) = pod.status.take() {
+        pod.status = Some(if bound { trim_bound_status(full) } else { trim_unbound_status(full) });
     }
 }
 
-fn keep_pod(pod: &mut Value) {
-    let mut metadata = identity(pod);
-    let labels = pick(object::meta(pod, "labels"), |name| {
-        name == label::GPU_GROUP || name.starts_with(label::GPU_GROUP_PREFIX)
-    });
-    set(&mut metadata, "labels", labels);
-    let annotations = pick(object::meta(pod, "annotations"), |name| ANNOTATIONS.contains(&name));
-    set(&mut metadata, "annotations", annotations);
-    let bound = !object::str_at(pod, "/spec/nodeName").is_empty();
-    let (spec, status): (&[&str], &[&str]) = if bound {
-        (&["nodeName"], &["phase", "reason", "message"])
-    } else {
-        (
-            &["tolerations", "resourceClaims"],
-            &["phase", "resourceClaimStatuses", "extendedResourceClaimStatus"],
-        )
-    };
-    let mut kept_spec = pick(pod.get("spec"), |name| spec.contains(&name)).unwrap_or_else(|| json!({}));
-    let mut kept_status = pick(pod.get("status"), |name| status.contains(&name)).unwrap_or_else(|| json!({}));
-    if !bound {
-        for list in ["containers", "initContainers"] {
-            set(&mut kept_spec, list, pod["spec"][list].as_array().map(|list| containers(list)));
-        }
-        set(&mut kept_spec, "volumes", pod["spec"]["volumes"].as_array().and_then(|list| claims(list)));
-        let conditions = pod["status"]["conditions"].as_array();
-        let own = conditions.into_iter().flatten().find(|condition| condition["type"] == POD_BOUND);
-        set(&mut kept_status, "conditions", own.map(|own| json!([own])));
+fn trim_bound_spec(full: PodSpec) -> PodSpec {
+    PodSpec { node_name: full.node_name, ..PodSpec::default() }
+}
+
+fn trim_bound_status(full: PodStatus) -> PodStatus {
+    PodStatus { phase: full.phase, reason: full.reason, message: full.message, ..PodStatus::default() }
+}
+
+fn trim_unbound_spec(full: PodSpec) -> PodSpec {
+    let init_containers =
+        full.init_containers.map(|containers| containers.into_iter().map(trim_container).collect());
+    let volumes: Vec<Volume> = full.volumes.into_iter().flatten().filter_map(trim_volume).collect();
+    PodSpec {
+        containers: full.containers.into_iter().map(trim_container).collect(),
+        init_containers,
+        tolerations: full.tolerations,
+        resource_claims: full.resource_claims,
+        volumes: (!volumes.is_empty()).then_some(volumes),
+        ..PodSpec::default()
     }
-    *pod = json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": kept_spec, "status": kept_status,
-    });
 }
 
-/// The condition with which the binder says what became of a pod.
-pub(crate) const POD_BOUND: &str = "PodBound";
-
-/// Of containers only their names count, and how they learn their GPUs.
-fn containers(list: &[Value]) -> Value {
-    let of = |container: &Value| {
-        let mut kept = json!({"name": container["name"]});
-        let variables = container["env"].as_array().into_iter().flatten();
-        let devices: Vec<&Value> =
-            variables.filter(|variable| variable["name"] == env::NVIDIA_VISIBLE_DEVICES).collect();
-        if !devices.is_empty() {
-            kept["env"] = json!(devices);
-        }
-        kept
-    };
-    Value::Array(list.iter().map(of).collect())
+fn trim_unbound_status(full: PodStatus) -> PodStatus {
+    let conditions = full.conditions.into_iter().flatten().filter(|condition| condition.type_ == POD_BOUND);
+    let conditions: Vec<_> = conditions.collect();
+    PodStatus {
+        phase: full.phase,
+        resource_claim_statuses: full.resource_claim_statuses,
+        extended_resource_claim_status: full.extended_resource_claim_status,
+        conditions: (!conditions.is_empty()).then_some(conditions),
+        ..PodStatus::default()
+    }
 }
 
-/// Of volumes only those that claim storage count.
-fn claims(volumes: &[Value]) -> Option<Value> {
-    let claims: Vec<Value> = volumes
-        .iter()
-        .filter_map(|volume| {
-            if let Some(claim) = volume.pointer("/persistentVolumeClaim/claimName") {
-                return Some(json!({"name": volume["name"], "persistentVolumeClaim": {"claimName": claim}}));
-            }
-            volume.get("ephemeral").map(|_| json!({"name": volume["name"], "ephemeral": {}}))
-        })
-        .collect();
-    (!claims.is_empty()).then_some(Value::Array(claims))
+/// Keeps the name of a container, and the variable with its visible devices.
+fn trim_container(full: Container) -> Container {
+    let devices =
+        full.env.into_iter().flatten().filter(|variable| variable.name == env::NVIDIA_VISIBLE_DEVICES);
+    let devices: Vec<_> = devices.collect();
+    Container { name: full.name, env: (!devices.is_empty()).then_some(devices), ..Container::default() }
 }
 
-fn keep_node(node: &mut Value) {
-    let mut metadata = identity(node);
-    set(&mut metadata, "labels", object::meta(node, "labels").cloned());
-    *node = json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata});
+/// Keeps volumes from persistent volume claims.
+fn trim_volume(full: Volume) -> Option<Volume> {
+    let Volume { name, persistent_volume_claim, ephemeral, .. } = full;
+    if persistent_volume_claim.is_some() {
+        return Some(Volume { name, persistent_volume_claim, ..Volume::default() });
+    }
+    ephemeral?;
+    Some(Volume { name, ephemeral: Some(EphemeralVolumeSource::default()), ..Volume::default() })
 }
 
-fn keep_request(request: &mut Value) {
-    let mut metadata = identity(request);
-    set(&mut metadata, "ownerReferences", object::meta(request, "ownerReferences").cloned());
-    let over = object::str_at(request, "/status/phase") == BindRequestStatus::SUCCEEDED;
-    let reads = ["podName", "selectedNode", "selectedGPUGroups", "receivedResourceType", "backoffLimit"];
-    let spec = if over {
-        pick(request.get("spec"), |name| reads.contains(&name))
-    } else {
-        request.get("spec").cloned()
-    };
-    *request = json!({
-        "apiVersion": BIND_REQUEST.api_version(), "kind": "BindRequest", "metadata": metadata,
-        "spec": spec.unwrap_or_else(|| json!({})),
-        "status": request.get("status").cloned().unwrap_or_else(|| json!({})),
-    });
+fn trim_node(node: &mut Node) {
+    trim_metadata(&mut node.metadata, |_| true, |_| false);
+    (node.spec, node.status) = (None, None);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::{Value, json};
 
-    #[test]
-    fn groups_are_read_from_both_forms_of_label() {
-        let table: [(Value, &[&str]); 4] = [
-            (json!({}), &[]),
-            (json!({"runai-gpu-group": "a", "app": "x"}), &["a"]),
-            (json!({"runai-gpu-group/b": "b", "runai-gpu-group/a": "a"}), &["a", "b"]),
-            (
-                json!({"runai-gpu-group": "a", "runai-gpu-group/a": "a", "runai-gpu-group/c": "c"}),
-                &["a", "c"],
-            ),
-        ];
-        for (labels, wanted) in table {
-            assert_eq!(groups_of(&json!({"metadata": {"labels": labels}})), wanted);
-        }
+    fn trimmed(pod: Value) -> Value {
+        let mut pod: Pod = serde_json::from_value(pod).unwrap();
+        trim_pod(&mut pod);
+        serde_json::to_value(&pod).unwrap()
     }
 
     #[test]
-    fn little_is_kept_of_pods_that_are_bound() {
-        let mut pod = json!({
+    fn bound_pods_are_trimmed_to_identity_node_and_phase() {
+        let pod = trimmed(json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "a", "namespace": "x", "uid": "u", "resourceVersion": "3", "labels": {"app": "x"},
                 "annotations": {"other": "y"}, "managedFields": [{}]},
             "spec": {"nodeName": "n", "containers": [{"name": "main"}]},
             "status": {"phase": "Running", "conditions": []},
-        });
-        keep_pod(&mut pod);
+        }));
         assert_eq!(
             pod,
             json!({
                 "apiVersion": "v1", "kind": "Pod",
                 "metadata": {"name": "a", "namespace": "x", "uid": "u", "resourceVersion": "3"},
-                "spec": {"nodeName": "n"}, "status": {"phase": "Running"},
+                "spec": {"nodeName": "n", "containers": []}, "status": {"phase": "Running"},
             })
         );
     }
 
     #[test]
-    fn pods_that_wait_keep_what_binding_reads() {
-        let mut pod = json!({
+    fn unbound_pods_keep_what_a_bind_attempt_reads() {
+        let pod = trimmed(json!({
             "metadata": {"name": "a", "annotations": {"gpu-fraction-num-devices": "2", "x": "y"}},
             "spec": {
                 "containers": [{"name": "main", "image": "i", "env": [{"name": "A"}, {"name": "NVIDIA_VISIBLE_DEVICES"}]}],
                 "volumes": [{"name": "t", "projected": {}}, {"name": "d", "persistentVolumeClaim": {"claimName": "c"}}],
                 "tolerations": [{"operator": "Exists"}],
             },
-            "status": {"conditions": [{"type": "PodScheduled"}, {"type": "PodBound", "status": "False"}]},
-        });
-        keep_pod(&mut pod);
+            "status": {"conditions": [{"type": "PodScheduled", "status": "False"}, {"type": "PodBound", "status": "False"}]},
+        }));
         assert_eq!(pod["metadata"]["annotations"], json!({"gpu-fraction-num-devices": "2"}));
         assert_eq!(
             pod["spec"]["containers"],

@@ -1,10 +1,10 @@
-//! Turns bind requests into bound pods.
+//! Binds pods to the nodes that the scheduler selected in BindRequests.
 //!
-//! A scheduler decides and writes a `BindRequest`; the binder has the pod's storage bound, its devices claimed, its
-//! shared GPU reserved, binds it, and writes down what became of it. What it began it undoes when a step fails. It keeps
-//! nothing in memory that it could not do without: stopped between any two requests, it begins anew from the state of
-//! the server and comes to the same end. Begin at [`run`]; the order of an attempt is in `bind`.
-//! Not here: why a node was chosen.
+//! For each BindRequest the binder runs the plugins (volume binding, dynamic resources, GPU sharing), posts the Binding
+//! and writes the result to the status of the request; when a step fails it rolls back the earlier ones. It keeps no
+//! state that it cannot rebuild: after a crash between any two requests it continues from the state of the API server.
+//! Entry point: [`run`]; the steps of a bind attempt are in `bind`.
+//! Not here: the choice of the node.
 
 pub mod attempt;
 pub mod options;
@@ -16,26 +16,26 @@ mod bind_target;
 mod concurrency_limit;
 mod error;
 mod informers;
+mod objects;
 mod report;
 mod reservation;
 
-pub use informers::BIND_REQUEST;
 pub use options::Options;
 
 use bind::Binder;
 use bind_request_controller::BindRequestController;
 use kai_runtime::controller::{self, Context};
-use kai_runtime::informer::Informers;
 use kai_runtime::process::Process;
+use parking_lot::Mutex;
 use plugin::dynamic_resources::Claims;
 use reservation::{GpuGroupController, Reservations};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use tokio::sync::Semaphore;
 
-/// Runs the binder. Never returns; when it is dropped, everything stops at once.
+/// Runs the binder. Never returns; dropping the future stops all its tasks.
 pub async fn run(mut process: Process, options: Options) {
     let options = Arc::new(options);
-    let informers = Arc::new(Informers::dynamic_of(informers::informers()));
+    let informers = Arc::new(informers::informers());
     let context = Context::new(process.api.clone(), Arc::clone(&informers), process.clock);
     let reservations = Reservations::new(context.clone(), Arc::clone(&options));
     let groups = GpuGroupController {
@@ -52,7 +52,7 @@ pub async fn run(mut process: Process, options: Options) {
         pending: Mutex::default(),
     };
     informers.start(&process.api, &process.health, &mut process.tasks);
-    process.tasks.spawn(controller::run_dynamic(groups, context.clone()));
-    process.tasks.spawn(controller::run_dynamic(requests, context));
+    process.tasks.spawn(controller::run(groups, context.clone()));
+    process.tasks.spawn(controller::run(requests, context));
     process.failed().await;
 }

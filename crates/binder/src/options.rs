@@ -1,50 +1,43 @@
-//! What can be set about the binder; the defaults are those of KAI's flags.
+//! Settings of the binder; the defaults are those of KAI's flags.
 
 use crate::plugin::{self, Plugin};
+use k8s_openapi::api::core::v1::{PodSecurityContext, ResourceRequirements, SecurityContext};
 use kai_api::well_known::name;
-use serde_json::Value;
 use std::time::Duration;
 
-/// The settings of the binder.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where reservation pods run.
     pub reservation_namespace: String,
-    /// The service account of reservation pods.
     pub reservation_service_account: String,
-    /// The `app` label of reservation pods.
+    /// Value of the `app` label of reservation pods.
     pub reservation_app_label: String,
-    /// The image of reservation pods.
     pub reservation_image: String,
     /// How long a reservation pod may take to report its GPU.
     pub reservation_timeout: Duration,
-    /// What reservation pods ask for besides their GPU, as `ResourceRequirements`.
-    pub reservation_resources: Option<Value>,
-    /// The security context of reservation pods.
-    pub reservation_pod_security_context: Option<Value>,
-    /// The security context of the container of reservation pods.
-    pub reservation_container_security_context: Option<Value>,
+    /// Requests and limits of reservation pods besides their GPU.
+    pub reservation_resources: Option<ResourceRequirements>,
+    pub reservation_pod_security_context: Option<PodSecurityContext>,
+    pub reservation_container_security_context: Option<SecurityContext>,
     /// The runtime class of reservation pods; the cluster's default when empty.
     pub runtime_class_name: String,
-    /// Whether nodes only pretend to have GPUs: reservation pods then sleep, and somebody else reports for them.
+    /// Whether GPUs are simulated (fake GPU operator): reservation pods sleep, and a simulator reports their GPUs.
     pub fake_gpu_nodes: bool,
-    /// Where pods run that make an autoscaler add nodes; while one waits, no GPU is reserved.
+    /// Namespace of the scaling pods of the node scale adjuster; no GPU is reserved while one of them is pending.
     pub scale_adjust_namespace: String,
-    /// How many requests are worked on at once. Those that wait for storage or for a reservation do not count.
+    /// Maximum number of concurrent bind attempts. Attempts that wait for volumes or reservations do not count.
     pub concurrent_max: usize,
-    /// How long a request that met a failing server waits before it is taken up again; doubled each time.
+    /// Delay before a bind attempt that a failing API server interrupted is repeated; doubled each time.
     pub retry_delay: Duration,
-    /// The longest wait between two attempts.
     pub retry_delay_max: Duration,
-    /// How often all GPU groups are looked at, whether anything happened to them or not.
+    /// Resync interval of GPU groups.
     pub resync: Duration,
-    /// What is done before a pod is bound, in order.
+    /// The plugins in the order of their PreBind steps.
     pub plugins: Vec<Plugin>,
-    /// Whether success is written to pods as KAI does: the condition `PodBound` and an event.
+    /// Whether success is reported on pods as KAI does: the condition `PodBound` and an event.
     pub kai_events: bool,
-    /// Whether pods with a part of a GPU are bound though no admission webhook has prepared them. Their containers are
-    /// then told nothing about their GPU, which is fine only where GPUs are simulated.
-    pub unprepared_pods: bool,
+    /// Whether pods with a GPU fraction are bound without the annotations of the admission webhook. Their containers then
+    /// have no information about their GPU, which only works with simulated GPUs.
+    pub allow_unmutated_pods: bool,
 }
 
 impl Default for Options {
@@ -68,7 +61,7 @@ impl Default for Options {
             plugins: plugin::resolve(&std::collections::BTreeMap::new())
                 .expect("the defaults name plugins that exist"),
             kai_events: false,
-            unprepared_pods: false,
+            allow_unmutated_pods: false,
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The steps of binding that can be configured: which there are, which are taken, and in which order.
+//! The configurable plugins of the binder: which exist, which are enabled, and their order.
 //!
-//! Names, defaults and rules are KAI's. A step comes with its own module; what they do is called from `bind`.
+//! Names, defaults and rules are KAI's. Each plugin has a module with its PreBind and Rollback steps, which `bind` calls.
 
 pub(crate) mod dynamic_resources;
 pub(crate) mod gpu_sharing;
@@ -11,68 +11,41 @@ use kai_api::config::component::BinderPlugin;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A step that is taken before a pod is bound, and undone when it cannot be.
+/// An enabled plugin with its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plugin {
-    /// `volumebinding`: claims on storage that wait for their first user.
-    VolumeBinding {
-        /// How long it may take.
-        timeout: Duration,
-    },
-    /// `dynamicresources`: claims on devices.
-    DynamicResources {
-        /// How long it may take.
-        timeout: Duration,
-    },
-    /// `gpusharing`: tells the containers of a pod which part of which GPUs they have.
-    GpuSharing {
-        /// How GPUs are named.
-        devices: DeviceNames,
-    },
-    /// `hamicore`: tells HAMi-core how much GPU memory a container may use.
+    /// `volumebinding`: persistent volume claims with `WaitForFirstConsumer`.
+    VolumeBinding { timeout: Duration },
+    /// `dynamicresources`: resource claims.
+    DynamicResources { timeout: Duration },
+    /// `gpusharing`: config maps with portion and devices of shared GPUs.
+    GpuSharing { devices: DeviceNames },
+    /// `hamicore`: GPU memory limit of a container.
     HamiCore,
 }
 
-/// How containers are told their GPUs.
+/// The form of device names in `NVIDIA_VISIBLE_DEVICES`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceNames {
-    /// By uuid.
     Uuid,
-    /// By their names in the container device interface.
+    /// Container Device Interface.
     Cdi,
 }
 
-/// Why the steps cannot be taken as configured.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The setting cannot be read.
     #[error(
         "cannot read the binder plugins: {0}\nhint: give JSON such as `{{\"hamicore\": {{\"enabled\": true}}}}`"
     )]
     Malformed(String),
-    /// There is no such step.
     #[error(
-        "there is no binder plugin `{name}`\nhint: known are volumebinding, dynamicresources, gpusharing and hamicore"
+        "there is no binder plugin `{name}`\nhint: known plugins are volumebinding, dynamicresources, gpusharing and hamicore"
     )]
-    Unknown {
-        /// Its name.
-        name: String,
-    },
-    /// A step lacks a setting.
+    Unknown { name: String },
     #[error(
-        "binder plugin `{name}` has no valid argument `{argument}`: `{value}`\nhint: it must be {wanted}"
+        "binder plugin `{name}` has no valid argument `{argument}`: `{value}`\nhint: it must be {expected}"
     )]
-    Argument {
-        /// The step.
-        name: String,
-        /// The setting.
-        argument: &'static str,
-        /// What it is.
-        value: String,
-        /// What it should be.
-        wanted: &'static str,
-    },
-    /// A step comes before one that it builds upon, or that one is missing.
+    Argument { name: String, argument: &'static str, value: String, expected: &'static str },
     #[error(
         "binder plugin `hamicore` needs `gpusharing` before it\nhint: enable both, gpusharing with the higher priority"
     )]
@@ -111,7 +84,7 @@ fn defaults() -> BTreeMap<String, Setting> {
     settings.into_iter().map(|(name, setting)| (name.to_owned(), setting)).collect()
 }
 
-/// The steps to take, in order, when the defaults are changed by what this JSON says; an empty text says nothing.
+/// The enabled plugins in order, with overrides of the defaults as JSON; an empty text has no overrides.
 pub fn parse(text: &str) -> Result<Vec<Plugin>, Error> {
     if text.is_empty() {
         return resolve(&BTreeMap::new());
@@ -120,14 +93,14 @@ pub fn parse(text: &str) -> Result<Vec<Plugin>, Error> {
     resolve(&overrides)
 }
 
-/// The steps to take, in order, when the defaults are changed by these.
+/// The enabled plugins in order, with overrides of the defaults.
 pub fn resolve(overrides: &BTreeMap<String, BinderPlugin>) -> Result<Vec<Plugin>, Error> {
     let mut settings = defaults();
-    for (name, wanted) in overrides {
+    for (name, changes) in overrides {
         let setting = settings.entry(name.clone()).or_insert_with(|| Setting::new(true, 0, &[]));
-        setting.enabled = wanted.enabled.unwrap_or(setting.enabled);
-        setting.priority = wanted.priority.unwrap_or(setting.priority);
-        if let Some(arguments) = &wanted.arguments {
+        setting.enabled = changes.enabled.unwrap_or(setting.enabled);
+        setting.priority = changes.priority.unwrap_or(setting.priority);
+        if let Some(arguments) = &changes.arguments {
             setting.arguments.clone_from(arguments);
         }
     }
@@ -138,7 +111,7 @@ pub fn resolve(overrides: &BTreeMap<String, BinderPlugin>) -> Result<Vec<Plugin>
         return Err(Error::HamiCoreAlone);
     }
     let mut ordered: Vec<(String, Setting)> = settings.into_iter().collect();
-    // By name within a priority: the map has them so, and the sort keeps it.
+    // By name within a priority: the map is sorted by name, and the sort is stable.
     ordered.sort_by_key(|(_, setting)| std::cmp::Reverse(setting.priority));
     ordered.into_iter().map(|(name, setting)| build(&name, &setting)).collect()
 }
@@ -167,15 +140,15 @@ fn timeout(name: &str, setting: &Setting) -> Result<Duration, Error> {
     Ok(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
-fn invalid(name: &str, argument: &'static str, value: &str, wanted: &'static str) -> Error {
-    Error::Argument { name: name.to_owned(), argument, value: value.to_owned(), wanted }
+fn invalid(name: &str, argument: &'static str, value: &str, expected: &'static str) -> Error {
+    Error::Argument { name: name.to_owned(), argument, value: value.to_owned(), expected }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn steps(json: &str) -> Result<Vec<&'static str>, Error> {
+    fn names(json: &str) -> Result<Vec<&'static str>, Error> {
         let overrides = serde_json::from_str(json).unwrap();
         let name = |plugin: Plugin| match plugin {
             Plugin::VolumeBinding { .. } => VOLUME_BINDING,
@@ -187,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_come_by_priority_and_then_by_name() {
+    fn plugins_are_ordered_by_priority_and_name() {
         let table: [(&str, &[&str]); 5] = [
             ("{}", &[VOLUME_BINDING, DYNAMIC_RESOURCES, GPU_SHARING]),
             (
@@ -201,13 +174,13 @@ mod tests {
             ),
             (r#"{"volumebinding": {"priority": -1}}"#, &[DYNAMIC_RESOURCES, GPU_SHARING, VOLUME_BINDING]),
         ];
-        for (json, wanted) in table {
-            assert_eq!(steps(json).as_deref(), Ok(wanted), "{json}");
+        for (json, expected) in table {
+            assert_eq!(names(json).as_deref(), Ok(expected), "{json}");
         }
     }
 
     #[test]
-    fn given_arguments_replace_all_of_a_step() {
+    fn given_arguments_replace_all_arguments_of_a_plugin() {
         let seconds = |json: &str| {
             let plugins = resolve(&serde_json::from_str(json).unwrap()).unwrap();
             plugins.into_iter().find_map(|plugin| match plugin {
@@ -217,12 +190,12 @@ mod tests {
         };
         assert_eq!(seconds("{}"), Some(120));
         assert_eq!(seconds(r#"{"volumebinding": {"arguments": {"bindTimeoutSeconds": "7"}}}"#), Some(7));
-        let emptied = steps(r#"{"volumebinding": {"arguments": {}}}"#).unwrap_err();
+        let emptied = names(r#"{"volumebinding": {"arguments": {}}}"#).unwrap_err();
         assert!(matches!(emptied, Error::Argument { argument: TIMEOUT, .. }), "{emptied}");
     }
 
     #[test]
-    fn what_cannot_work_is_refused_at_the_start() {
+    fn invalid_configuration_is_rejected() {
         let table = [
             r#"{"hamicore": {"enabled": true}, "gpusharing": {"enabled": false}}"#,
             r#"{"hamicore": {"enabled": true, "priority": 100}}"#,
@@ -231,12 +204,12 @@ mod tests {
             r#"{"dynamicresources": {"arguments": {"bindTimeoutSeconds": "1.5"}}}"#,
         ];
         for json in table {
-            let error = steps(json).unwrap_err().to_string();
+            let error = names(json).unwrap_err().to_string();
             assert!(error.contains("hint:"), "{error}");
         }
-        assert_eq!(steps(table[0]), Err(Error::HamiCoreAlone));
+        assert_eq!(names(table[0]), Err(Error::HamiCoreAlone));
         assert!(parse("{").unwrap_err().to_string().contains("hint:"));
         assert_eq!(parse(""), resolve(&BTreeMap::new()));
-        assert!(steps(r#"{"mine": {"enabled": false}}"#).is_ok(), "what is off need not be known");
+        assert!(names(r#"{"mine": {"enabled": false}}"#).is_ok(), "a disabled plugin need not exist");
     }
 }

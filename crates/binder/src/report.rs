@@ -1,34 +1,36 @@
-//! Tells users what became of a pod: the condition `PodBound` and events.
+//! Reports the result of a bind attempt on the pod: the condition `PodBound` and events.
 //!
-//! That a pod is bound everybody sees on the pod itself; it is written again only where KAI's form is wanted, or where
-//! a failure was reported before.
+//! A successful bind is visible on the pod itself. It is reported only where KAI's form is configured, or where an earlier
+//! failure was reported.
 
 use crate::bind::Binder;
 use crate::bind_target::BindTarget;
-use crate::error::{Doing, Result};
+use crate::error::{ApiContext as _, Result};
 use crate::informers::POD_BOUND;
-use kai_object as object;
+use crate::objects::uid;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use kai_runtime::event::{Event, EventType, Recorder, Regarding};
-use kai_runtime::kind;
+use kai_runtime::kind::POD;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What is said about a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Said {
+struct BindResult {
     type_: EventType,
     status: &'static str,
     reason: &'static str,
     message: String,
 }
 
-impl Said {
+// Reasons and messages are KAI's.
+impl BindResult {
     fn bound(target: &BindTarget) -> Self {
         Self {
             type_: EventType::Normal,
             status: "True",
             reason: "Bound",
-            message: format!("Pod bound successfully to node {}", target.node),
+            message: format!("Pod bound successfully to node {}", target.node()),
         }
     }
 
@@ -37,78 +39,81 @@ impl Said {
             type_: EventType::Warning,
             status: "False",
             reason: "BindingError",
-            message: format!("Failed to bind pod {} to node {}: {error}", target.pod, target.node),
+            message: format!("Failed to bind pod {} to node {}: {error}", target.pod, target.node()),
         }
     }
 }
 
-/// The condition that says whether the pod is bound.
-fn condition(pod: &Value) -> Option<&Value> {
-    let conditions = pod.pointer("/status/conditions")?.as_array()?;
-    conditions.iter().find(|condition| condition["type"] == POD_BOUND)
+fn condition(pod: &Pod) -> Option<&PodCondition> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| condition.type_ == POD_BOUND)
 }
 
-/// Says that the pod is bound, where anybody must be told.
+/// Reports a successful bind, where it has to be reported.
 pub(crate) async fn bound(
     binder: &Binder,
     recorder: &Recorder,
     target: &BindTarget,
-    pod: &Value,
+    pod: &Pod,
 ) -> Result<()> {
     if !binder.options.kai_events && condition(pod).is_none() {
         return Ok(());
     }
-    let said = Said::bound(target);
+    let result = BindResult::bound(target);
     if binder.options.kai_events {
-        record(recorder, target, pod, &said);
+        record(recorder, pod, &result);
     }
-    write(binder, target, pod, &said).await
+    write(binder, target, pod, &result).await
 }
 
-/// Says that the pod could not be bound.
+/// Reports a failed bind attempt.
 pub(crate) async fn failed(
     binder: &Binder,
     recorder: &Recorder,
     target: &BindTarget,
-    pod: &Value,
+    pod: &Pod,
     error: &str,
 ) -> Result<()> {
-    let said = Said::failed(target, error);
-    record(recorder, target, pod, &said);
-    write(binder, target, pod, &said).await
+    let result = BindResult::failed(target, error);
+    record(recorder, pod, &result);
+    write(binder, target, pod, &result).await
 }
 
-fn record(recorder: &Recorder, target: &BindTarget, pod: &Value, said: &Said) {
+fn record(recorder: &Recorder, pod: &Pod, result: &BindResult) {
     recorder.record(&Event {
-        regarding: Regarding { kind: kind::POD, key: target.pod.clone(), uid: object::uid(pod).to_owned() },
-        type_: said.type_,
-        reason: said.reason,
-        message: said.message.clone(),
+        regarding: Regarding::of(pod),
+        type_: result.type_,
+        reason: result.reason,
+        message: result.message.clone(),
         annotations: BTreeMap::new(),
     });
 }
 
-async fn write(binder: &Binder, target: &BindTarget, pod: &Value, said: &Said) -> Result<()> {
+async fn write(binder: &Binder, target: &BindTarget, pod: &Pod, result: &BindResult) -> Result<()> {
     let known = condition(pod);
     let same = known.is_some_and(|known| {
-        known["status"] == said.status && known["reason"] == said.reason && known["message"] == said.message
+        known.status == result.status
+            && known.reason.as_deref() == Some(result.reason)
+            && known.message.as_deref() == Some(result.message.as_str())
     });
     if same {
         return Ok(());
     }
     let context = &binder.context;
-    let stays = known.filter(|known| known["status"] == said.status);
-    let since = stays.and_then(|known| known.get("lastTransitionTime")).cloned();
-    let wanted = json!({
-        "type": POD_BOUND, "status": said.status, "reason": said.reason, "message": said.message,
+    let unchanged = known.filter(|known| known.status == result.status);
+    let since = unchanged.and_then(|known| serde_json::to_value(known.last_transition_time.as_ref()?).ok());
+    let condition = json!({
+        "type": POD_BOUND, "status": result.status, "reason": result.reason, "message": result.message,
         "lastProbeTime": null, "lastTransitionTime": since.unwrap_or_else(|| Value::from(context.clock.time())),
     });
-    let patch = json!({"metadata": {"uid": object::uid(pod)}, "status": {"conditions": [wanted]}});
-    let path = kind::POD.path_of(&target.pod) + "/status";
-    // Only a strategic patch leaves the other conditions alone.
+    let patch = json!({"metadata": {"uid": uid(pod)}, "status": {"conditions": [condition]}});
+    let path = POD.path_of(&target.pod) + "/status";
+    // A strategic merge patch keeps the other conditions.
     let content_type = "application/strategic-merge-patch+json";
     let written = context.api.send("PATCH", &path, Some((content_type, &patch))).await;
-    let written = written.doing(|| format!("write the status of pod `{}`", target.pod))?;
-    context.informers.update_dynamic(&kind::POD, &written);
+    let written = written.during(|| format!("write the status of pod `{}`", target.pod))?;
+    if let Ok(written) = Pod::deserialize(written) {
+        context.informers.store().update(written);
+    }
     Ok(())
 }

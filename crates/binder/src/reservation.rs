@@ -1,8 +1,8 @@
-//! Shared GPUs: a reservation pod holds each from everybody else, for as long as pods use parts of it.
+//! Reserves shared GPUs: a reservation pod requests the whole GPU of a GPU group while pods share it.
 //!
-//! Whatever is made or dropped here is first looked up at the server, not in what the watches have told so far, and
-//! everything about one group happens under its lock. The name of a reservation pod follows from node and group, so
-//! that an attempt that begins again, here or in another process, finds what an earlier one made.
+//! Every decision to create or delete a reservation pod reads the API server, not the informers, and holds the lock of
+//! the GPU group. The name of a reservation pod is derived from node and group, so that a repeated attempt, in this or
+//! another process, finds the pod of an earlier one.
 
 mod decision;
 mod gpu_group_controller;
@@ -11,374 +11,408 @@ mod pod;
 
 pub(crate) use gpu_group_controller::GpuGroupController;
 
-use crate::bind_target::BindTarget;
+use crate::bind_target::{BindTarget, StoredRequest};
 use crate::concurrency_limit::Permit;
-use crate::error::{Doing, Error, Result};
-use crate::informers::{BIND_REQUEST, BY_GROUP, SHARING_ON, annotation_of, groups_of, selected_groups};
+use crate::error::{ApiContext as _, Error, Result};
+use crate::informers::{BY_GROUP, SHARING_ON};
+use crate::objects::{
+    annotation, gpu_groups, is_bound, is_terminal, is_terminating, key, name, namespace, node_name, phase,
+    uid,
+};
 use crate::options::Options;
-use decision::{Decision, decide, is_over};
-use kai_api::well_known::{annotation, label};
-use kai_object as object;
-use kai_runtime::api::DeleteOptions;
+use decision::{Decision, decide};
+use k8s_openapi::api::core::v1::Pod;
+use kai_api::BindRequest;
+use kai_api::well_known::{annotation as annotations, label};
+use kai_runtime::api::{self, DeleteOptions};
+use kai_runtime::backoff::{Backoff, BackoffPolicy};
 use kai_runtime::controller::Context;
 use kai_runtime::informer::Subscription;
-use kai_runtime::kind::{self, ResourceKind};
-use kai_runtime::{Key, api};
+use kai_runtime::{Key, ResourceKind};
 use locks::Locks;
+use serde::Deserialize as _;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Keeps shared GPUs reserved.
+/// Intervals at which a deleted reservation pod is polled until it is gone.
+const DELETION_POLL: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(100), Duration::from_secs(2));
+
 #[derive(Debug)]
 pub(crate) struct Reservations {
     context: Context,
     options: Arc<Options>,
     locks: Locks,
-    /// Wakes whoever waits for a reservation pod; in the order of waiting, so that the same events give the same work.
-    news: Notify,
+    /// Signals changes of reservation pods. `Notify` wakes waiters in the order of their registration, so that a seeded
+    /// simulation is deterministic.
+    changed: Notify,
 }
 
-/// How far a reservation pod is.
+/// The state of a reservation pod.
 #[derive(Debug, PartialEq, Eq)]
 enum Progress {
-    /// It holds this GPU.
+    /// It holds the GPU with this UUID.
     Reported(String),
-    /// Nothing is known yet.
-    Waiting,
-    /// It will never hold one.
-    Over(String),
+    Pending,
+    /// It will not hold a GPU, for this reason.
+    Failed(String),
 }
 
-fn progress(pod: &Value) -> Progress {
-    if is_over(pod) {
-        let reason = object::str_at(pod, "/status/message");
-        let reason = if reason.is_empty() { object::str_at(pod, "/status/reason") } else { reason };
-        let phase = object::str_at(pod, "/status/phase");
-        let reason = if reason.is_empty() { format!("its phase is {phase}") } else { reason.to_owned() };
-        return Progress::Over(reason);
+fn progress(pod: &Pod) -> Progress {
+    if is_terminal(pod) {
+        let status = pod.status.as_ref();
+        let text = |field: Option<&String>| field.filter(|text| !text.is_empty()).cloned();
+        let reason = status.and_then(|status| text(status.message.as_ref()).or(text(status.reason.as_ref())));
+        return Progress::Failed(reason.unwrap_or_else(|| format!("its phase is {}", phase(pod))));
     }
-    if object::is_deleting(pod) {
-        return Progress::Over("it is being deleted".to_owned());
+    if is_terminating(pod) {
+        return Progress::Failed("it is being deleted".to_owned());
     }
-    match annotation_of(pod, annotation::RESERVED_GPU) {
-        "" => Progress::Waiting,
+    match annotation(pod, annotations::RESERVED_GPU) {
+        "" => Progress::Pending,
         uuid => Progress::Reported(uuid.to_owned()),
     }
 }
 
 impl Reservations {
     pub(crate) fn new(context: Context, options: Arc<Options>) -> Arc<Self> {
-        let own = Arc::new(Self { context, options, locks: Locks::default(), news: Notify::new() });
-        let listener = Arc::downgrade(&own);
-        own.context.informers.dynamic(&kind::POD).subscribe(Box::new(move |pod| {
-            let Some(own) = listener.upgrade() else { return Subscription::End };
-            if object::namespace(pod) == own.options.reservation_namespace {
-                own.news.notify_waiters();
+        let reservations =
+            Arc::new(Self { context, options, locks: Locks::default(), changed: Notify::new() });
+        let weak = Arc::downgrade(&reservations);
+        reservations.context.informers.store::<Pod>().subscribe(Box::new(move |pod| {
+            let Some(reservations) = weak.upgrade() else { return Subscription::End };
+            if namespace(pod) == reservations.options.reservation_namespace {
+                reservations.changed.notify_waiters();
             }
             Subscription::Continue
         }));
-        own
+        reservations
     }
 
-    /// Reserves the GPU of a group on a node for a pod, and says which GPU it is.
+    /// Reserves the GPU of a group on the node of a pod; returns the UUID of the GPU.
     pub(crate) async fn reserve(
         &self,
         target: &BindTarget,
-        pod: &Value,
+        pod: &Pod,
         group: &str,
         permit: &mut Permit,
     ) -> Result<String> {
-        let _turn = permit.release_during(self.locks.lock(group)).await;
+        let _lock = permit.release_during(self.locks.lock(group)).await;
         let reservation = self.ensure(target, pod, group, permit).await?;
-        let key = Key::of(&reservation);
-        match permit.release_during(self.device(&reservation)).await {
+        let key = key(&reservation);
+        match permit.release_during(self.wait_for_gpu(&reservation)).await {
             Ok(uuid) => Ok(uuid),
             Err(error) => {
                 if let Err(failed) = self.abandon(target, group, &reservation).await {
-                    tracing::warn!(%key, %group, error = &failed as &dyn std::error::Error, "a useless reservation stays");
+                    let failed = &failed as &dyn std::error::Error;
+                    tracing::warn!(%key, %group, error = failed, "cannot delete a failed reservation pod");
                 }
                 Err(error)
             }
         }
     }
 
-    /// The reservation pod of the group, found or made.
-    async fn ensure(
-        &self,
-        target: &BindTarget,
-        pod: &Value,
-        group: &str,
-        permit: &mut Permit,
-    ) -> Result<Value> {
-        let (context, node) = (&self.context, &target.node);
-        let name = pod::name(node, group);
-        // One under another name was made by an older binder.
-        let cached =
-            context.informers.dynamic(&kind::POD).by_index(BY_GROUP, group).into_iter().find(|pod| {
-                object::namespace(pod) == self.options.reservation_namespace
-                    && object::str_at(pod, "/spec/nodeName") == node
-                    && object::name(pod) != name
-                    && progress(pod) != Progress::Waiting
-            });
-        let names = [Some(name.clone()), cached.map(|pod| object::name(&pod).to_owned())];
+    /// The reservation pod of the group, found or created.
+    async fn ensure(&self, target: &BindTarget, pod: &Pod, group: &str, permit: &mut Permit) -> Result<Pod> {
+        let (context, node) = (&self.context, target.node());
+        let own_name = pod::name(node, group);
+        // Older versions of the binder used other names.
+        let other = context.informers.store::<Pod>().by_index(BY_GROUP, group).into_iter().find(|pod| {
+            namespace(&**pod) == self.options.reservation_namespace
+                && node_name(pod) == node
+                && name(&**pod) != own_name
+                && progress(pod) != Progress::Pending
+        });
+        let names = [Some(own_name.clone()), other.map(|pod| name(&*pod).to_owned())];
         for name in names.iter().flatten() {
             let key = Key::new(&self.options.reservation_namespace, name);
-            let found = match context.api.get_dynamic(&kind::POD, &key).await {
+            let found: Pod = match context.api.get(&key).await {
                 Err(error) if error.is_not_found() => continue,
-                found => found.doing(|| format!("read reservation pod `{key}`"))?,
+                found => found.during(|| format!("read reservation pod `{key}`"))?,
             };
-            context.informers.update_dynamic(&kind::POD, &found);
-            let Progress::Over(_) = progress(&found) else { return Ok(found) };
-            self.drop_pod(&found).await?;
-            permit.release_during(self.gone(&found)).await?;
+            context.informers.store().update(found.clone());
+            let Progress::Failed(_) = progress(&found) else { return Ok(found) };
+            self.delete_reservation(&found).await?;
+            permit.release_during(self.wait_for_deletion(&found)).await?;
         }
-        self.check_room_for_new(target, group).await?;
-        let wanted = pod::build(&self.options, node, group, pod.pointer("/spec/tolerations"));
-        let namespace = &self.options.reservation_namespace;
-        match context.create_dynamic(&kind::POD, namespace, &wanted).await {
-            // Somebody made it since, or an earlier request did and its answer was lost.
+        self.check_new_reservation(target, group).await?;
+        let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.clone());
+        let reservation = pod::build(&self.options, node, group, tolerations);
+        match context.create(&reservation).await {
+            // Another client created it, or the response to an earlier request was lost.
             Err(error) if error.is_conflict() => {
-                let key = Key::new(namespace, &name);
-                let found = match context.api.get_dynamic(&kind::POD, &key).await {
+                let key = key(&reservation);
+                let found: Pod = match context.api.get(&key).await {
                     Err(error) if error.is_not_found() => {
-                        return Err(Error::Contended { kind: "reservation pod", name: key.to_string() });
+                        return Err(Error::Conflict { kind: "reservation pod", name: key.to_string() });
                     }
-                    found => found.doing(|| format!("read reservation pod `{key}`"))?,
+                    found => found.during(|| format!("read reservation pod `{key}`"))?,
                 };
-                context.informers.update_dynamic(&kind::POD, &found);
+                context.informers.store().update(found.clone());
                 Ok(found)
             }
-            made => made.doing(|| format!("create reservation pod `{name}`")),
+            created => created.during(|| format!("create reservation pod `{own_name}`")),
         }
     }
 
-    /// Whether a GPU may be taken for the group now.
-    async fn check_room_for_new(&self, target: &BindTarget, group: &str) -> Result<()> {
+    /// Whether a new GPU may be reserved for the group.
+    async fn check_new_reservation(&self, target: &BindTarget, group: &str) -> Result<()> {
         let scaling =
-            self.context.informers.dynamic(&kind::POD).in_namespace(&self.options.scale_adjust_namespace);
-        let waits = |pod: &&Arc<Value>| object::str_at(pod, "/spec/nodeName").is_empty() && !is_over(pod);
-        if let Some(pod) = scaling.iter().find(waits) {
-            return Err(Error::ScalingUp { pod: Key::of(pod).to_string() });
+            self.context.informers.store::<Pod>().in_namespace(&self.options.scale_adjust_namespace);
+        if let Some(pod) = scaling.iter().find(|pod| !is_bound(pod) && !is_terminal(pod)) {
+            return Err(Error::ScalingUp { pod: key(&**pod).to_string() });
         }
-        // A new reservation may get another GPU than the one that these pods were told.
-        let users = self.live_pods(group).await?;
-        let lost = users.iter().find(|pod| {
-            object::namespace(pod) != self.options.reservation_namespace
-                && Key::of(pod) != target.pod
-                && !object::str_at(pod, "/spec/nodeName").is_empty()
-                && !is_over(pod)
-        });
-        match lost {
+        // A new reservation may get another GPU than the one that these pods were given.
+        match self.active_users(target, group).await?.first() {
             Some(pod) => {
-                Err(Error::ReservationLost { group: group.to_owned(), pod: Key::of(pod).to_string() })
+                Err(Error::ReservationLost { group: group.to_owned(), pod: key(&**pod).to_string() })
             }
             None => Ok(()),
         }
     }
 
-    /// Waits until the reservation pod has said which GPU it holds.
-    async fn device(&self, reservation: &Value) -> Result<String> {
-        let key = Key::of(reservation);
+    /// The bound pods of the group besides the pod of the request, as the server has them.
+    async fn active_users(&self, target: &BindTarget, group: &str) -> Result<Vec<Arc<Pod>>> {
+        let mut pods = self.list_pods(group).await?;
+        pods.retain(|pod| {
+            namespace(&**pod) != self.options.reservation_namespace
+                && key(&**pod) != target.pod
+                && is_bound(pod)
+                && !is_terminal(pod)
+        });
+        Ok(pods)
+    }
+
+    /// Waits until the reservation pod has reported its GPU.
+    async fn wait_for_gpu(&self, reservation: &Pod) -> Result<String> {
+        let key = key(reservation);
         let limit = self.options.reservation_timeout;
         let deadline = Instant::now() + limit;
         let failed = |reason: String| Error::ReservationFailed { pod: key.to_string(), reason };
         loop {
-            let mut news = pin!(self.news.notified());
-            // What happens from here on is not missed.
-            news.as_mut().enable();
-            let known = self.context.informers.dynamic(&kind::POD).get(&key);
-            let Some(known) = known.filter(|pod| object::uid(pod) == object::uid(reservation)) else {
+            let mut changed = pin!(self.changed.notified());
+            // Registered before the store is read, so that no change is missed.
+            changed.as_mut().enable();
+            let known = self.context.informers.get::<Pod>(&key);
+            let Some(known) = known.filter(|pod| uid(&**pod) == uid(reservation)) else {
                 return Err(failed("it was deleted".to_owned()));
             };
             match progress(&known) {
                 Progress::Reported(uuid) => return Ok(uuid),
-                Progress::Over(reason) => return Err(failed(reason)),
-                Progress::Waiting => {}
+                Progress::Failed(reason) => return Err(failed(reason)),
+                Progress::Pending => {}
             }
-            if tokio::time::timeout_at(deadline, news).await.is_err() {
+            if tokio::time::timeout_at(deadline, changed).await.is_err() {
                 break;
             }
         }
-        // The watch may be behind.
-        let live = self.context.api.get_dynamic(&kind::POD, &key).await;
-        let live = live.doing(|| format!("read reservation pod `{key}`"))?;
-        self.context.informers.update_dynamic(&kind::POD, &live);
-        match progress(&live) {
+        // The informer may lag behind.
+        let current = self.context.api.get::<Pod>(&key).await;
+        let current = current.during(|| format!("read reservation pod `{key}`"))?;
+        self.context.informers.store().update(current.clone());
+        match progress(&current) {
             Progress::Reported(uuid) => Ok(uuid),
-            Progress::Over(reason) => Err(failed(reason)),
-            Progress::Waiting => Err(Error::ReservationTimeout { pod: key.to_string(), waited: limit }),
+            Progress::Failed(reason) => Err(failed(reason)),
+            Progress::Pending => Err(Error::ReservationTimeout { pod: key.to_string(), waited: limit }),
         }
     }
 
-    /// Drops a reservation that never came to hold a GPU, unless pods count on it all the same.
-    async fn abandon(&self, target: &BindTarget, group: &str, reservation: &Value) -> Result<()> {
-        let users = self.live_pods(group).await?;
-        let used = users.iter().any(|pod| {
-            object::namespace(pod) != self.options.reservation_namespace
-                && Key::of(pod) != target.pod
-                && !object::str_at(pod, "/spec/nodeName").is_empty()
-                && !is_over(pod)
-        });
-        if used { Ok(()) } else { self.drop_pod(reservation).await }
+    /// Deletes a reservation pod that holds no GPU, unless bound pods depend on it.
+    async fn abandon(&self, target: &BindTarget, group: &str, reservation: &Pod) -> Result<()> {
+        if self.active_users(target, group).await?.is_empty() {
+            self.delete_reservation(reservation).await
+        } else {
+            Ok(())
+        }
     }
 
-    /// Waits until a pod that was deleted is gone.
-    async fn gone(&self, pod: &Value) -> Result<()> {
-        let key = Key::of(pod);
+    async fn wait_for_deletion(&self, pod: &Pod) -> Result<()> {
+        let key = key(pod);
         let deadline = Instant::now() + self.options.reservation_timeout;
-        let mut pause = std::time::Duration::from_millis(100);
+        let mut poll = Backoff::new(DELETION_POLL);
         loop {
-            match self.context.api.get_dynamic(&kind::POD, &key).await {
+            match self.context.api.get::<Pod>(&key).await {
                 Err(error) if error.is_not_found() => return Ok(()),
-                Ok(found) if object::uid(&found) != object::uid(pod) => return Ok(()),
-                found => found.doing(|| format!("read reservation pod `{key}`"))?,
+                Ok(found) if uid(&found) != uid(pod) => return Ok(()),
+                found => found.during(|| format!("read reservation pod `{key}`"))?,
             };
             if Instant::now() >= deadline {
                 let waited = self.options.reservation_timeout;
                 return Err(Error::ReservationTimeout { pod: key.to_string(), waited });
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(std::time::Duration::from_secs(2));
+            tokio::time::sleep(poll.next_delay()).await;
         }
     }
 
-    /// Brings the groups in use on a node to what they should be, before one more pod comes to it.
+    /// Synchronises the GPU groups of a node before another pod is bound to it (KAI: `SyncForNode`).
     ///
-    /// Nodes without shared GPUs cost nothing. Where the pod wants whole GPUs, the server is asked who still shares
-    /// one: a reservation that should be gone would make the node refuse the pod.
-    pub(crate) async fn settle_node(&self, target: &BindTarget, permit: &mut Permit) -> Result<()> {
-        let sharing = self.context.informers.dynamic(&kind::POD).by_index(SHARING_ON, &target.node);
+    /// Does nothing on nodes without shared GPUs. For a pod with whole GPUs the decision reads the server: the kubelet
+    /// rejects the pod if an unused reservation still holds a GPU.
+    pub(crate) async fn sync_node(&self, target: &BindTarget, permit: &mut Permit) -> Result<()> {
+        let sharing = self.context.informers.store::<Pod>().by_index(SHARING_ON, target.node());
         if sharing.is_empty() {
             return Ok(());
         }
-        let wants_whole = target.gpu_count > 0 && !target.is_fraction();
-        let live = if wants_whole { Some(self.sharing_now(&target.node).await?) } else { None };
-        let groups: BTreeSet<&str> = sharing.iter().flat_map(|pod| groups_of(pod)).collect();
+        let whole_gpus = target.gpu_count() > 0 && !target.is_fraction();
+        let current = if whole_gpus { Some(self.groups_in_use(target.node()).await?) } else { None };
+        let groups: BTreeSet<&str> = sharing.iter().flat_map(|pod| gpu_groups(pod)).collect();
         for group in groups {
-            let looks_used = match &live {
+            let in_use = match &current {
                 Some(used) => used.contains(group),
                 None => self.cached_decision(group, None) == Decision::Keep,
             };
-            if !looks_used {
-                let _turn = permit.release_during(self.locks.lock(group)).await;
-                self.settle_locked(group, None).await?;
+            if !in_use {
+                let _lock = permit.release_during(self.locks.lock(group)).await;
+                self.sync_locked(group, None).await?;
             }
         }
         Ok(())
     }
 
-    /// The groups that pods on a node use one of at this moment.
-    async fn sharing_now(&self, node: &str) -> Result<BTreeSet<String>> {
-        let query =
-            format!("labelSelector={}&fieldSelector=spec.nodeName%3D{}", label::GPU_GROUP, encoded(node));
-        let pods = self.live(&kind::POD, &query).await?;
+    /// The GPU groups that pods of a node use, as the server has them.
+    async fn groups_in_use(&self, node: &str) -> Result<BTreeSet<String>> {
+        let query = format!(
+            "labelSelector={}&fieldSelector=spec.nodeName%3D{}",
+            label::GPU_GROUP,
+            percent_encode(node)
+        );
+        let pods = self.context.api.list_selected::<Pod>(&query, "").await;
+        let pods = pods.during(|| format!("list the pods of node `{node}`"))?.items;
         let users = pods
             .iter()
-            .filter(|pod| object::namespace(pod) != self.options.reservation_namespace && !is_over(pod));
-        Ok(users.flat_map(|pod| groups_of(pod)).map(str::to_owned).collect())
+            .filter(|pod| namespace(*pod) != self.options.reservation_namespace && !is_terminal(pod));
+        Ok(users.flat_map(gpu_groups).map(str::to_owned).collect())
     }
 
-    /// Brings a group to what it should be. The request `over` counts as given up.
-    pub(crate) async fn settle(&self, group: &str, over: Option<&Key>) -> Result<()> {
+    /// Deletes what the decision about a group says. The request `over` counts as closed.
+    pub(crate) async fn sync_group(&self, group: &str, over: Option<&Key>) -> Result<()> {
         if self.cached_decision(group, over) == Decision::Keep && over.is_none() {
             return Ok(());
         }
-        let _turn = self.locks.lock(group).await;
-        self.settle_locked(group, over).await
+        let _lock = self.locks.lock(group).await;
+        self.sync_locked(group, over).await
     }
 
     fn cached_decision(&self, group: &str, over: Option<&Key>) -> Decision {
         let informers = &self.context.informers;
-        let pods = informers.dynamic(&kind::POD).by_index(BY_GROUP, group);
-        let requests = informers.dynamic(&BIND_REQUEST).by_index(BY_GROUP, group);
+        let pods = informers.store::<Pod>().by_index(BY_GROUP, group);
+        let requests = informers.store::<StoredRequest>().by_index(BY_GROUP, group);
         decide(&self.options.reservation_namespace, &pods, &requests, over)
     }
 
-    /// Decides by what the server says, and acts.
-    async fn settle_locked(&self, group: &str, over: Option<&Key>) -> Result<()> {
-        let pods = self.live_pods(group).await?;
-        let mut requests = self.context.informers.dynamic(&BIND_REQUEST).by_index(BY_GROUP, group);
-        let nodes: BTreeSet<&str> = pods.iter().map(|pod| object::str_at(pod, "/spec/nodeName")).collect();
+    /// Decides by the state of the server, and acts. The caller holds the lock of the group.
+    async fn sync_locked(&self, group: &str, over: Option<&Key>) -> Result<()> {
+        let pods = self.list_pods(group).await?;
+        let mut requests = self.context.informers.store::<StoredRequest>().by_index(BY_GROUP, group);
+        let nodes: BTreeSet<&str> = pods.iter().map(|pod| node_name(pod)).collect();
         for node in nodes.into_iter().filter(|node| !node.is_empty()) {
-            let query = format!("labelSelector={}%3D{}", label::SELECTED_NODE, encoded(node));
-            let live = self.live(&BIND_REQUEST, &query).await?;
-            let names = |request: &Value| selected_groups(request).contains(&group);
-            requests.extend(live.into_iter().filter(|request| names(request)).map(Arc::new));
+            let current = self.list_requests(node).await?;
+            let selects = |request: &StoredRequest| request.gpu_groups().iter().any(|known| known == group);
+            requests.extend(current.into_iter().filter(selects).map(Arc::new));
         }
         let namespace = &self.options.reservation_namespace;
         match decide(namespace, &pods, &requests, over) {
             Decision::Keep => Ok(()),
-            Decision::DropReservations(pods) => {
+            Decision::DeleteReservations(pods) => {
                 for pod in pods {
-                    tracing::info!(pod = %Key::of(&pod), %group, "nobody shares the GPU any more");
-                    self.drop_pod(&pod).await?;
+                    tracing::info!(pod = %key(&*pod), %group, "delete an unused reservation pod");
+                    self.delete_reservation(&pod).await?;
                 }
                 Ok(())
             }
-            Decision::DropUsers(pods) => {
+            Decision::DeleteUsers(pods) => {
                 for pod in pods {
-                    tracing::warn!(pod = %Key::of(&pod), %group, "the pod shares a GPU that nothing reserves");
-                    let deleted =
-                        self.context.delete_dynamic(&kind::POD, &pod, DeleteOptions::of(&pod)).await;
-                    deleted.doing(|| format!("delete pod `{}`", Key::of(&pod)))?;
+                    tracing::warn!(pod = %key(&*pod), %group, "delete a pod that shares an unreserved GPU");
+                    let deleted = self.delete_pod(&pod, DeleteOptions::of_typed(&*pod)).await;
+                    deleted.during(|| format!("delete pod `{}`", key(&*pod)))?;
                 }
                 Ok(())
             }
         }
     }
 
-    /// Deletes exactly this reservation pod, at once.
-    async fn drop_pod(&self, pod: &Value) -> Result<()> {
-        let deleted =
-            self.context.delete_dynamic(&kind::POD, pod, DeleteOptions::of(pod).immediately()).await;
-        deleted.doing(|| format!("delete reservation pod `{}`", Key::of(pod)))
+    /// Deletes exactly this reservation pod, without a grace period.
+    async fn delete_reservation(&self, pod: &Pod) -> Result<()> {
+        let deleted = self.delete_pod(pod, DeleteOptions::of_typed(pod).immediately()).await;
+        deleted.during(|| format!("delete reservation pod `{}`", key(pod)))
+    }
+
+    /// Deletes a pod and updates the store; succeeds if the pod is gone already.
+    async fn delete_pod(&self, pod: &Pod, options: DeleteOptions) -> api::Result<()> {
+        let store = self.context.informers.store::<Pod>();
+        match self.context.api.delete::<Pod>(&key(pod), &options).await {
+            Ok(response) => {
+                let terminating = Pod::deserialize(response).ok().filter(|pod| {
+                    let finalizers = pod.metadata.finalizers.as_ref();
+                    is_terminating(pod)
+                        && (finalizers.is_some_and(|finalizers| !finalizers.is_empty())
+                            || pod.metadata.deletion_grace_period_seconds.unwrap_or(0) > 0)
+                });
+                match terminating {
+                    Some(terminating) => store.update(terminating),
+                    None => store.remove(pod),
+                }
+                Ok(())
+            }
+            Err(error) if error.is_not_found() => {
+                store.remove(pod);
+                Ok(())
+            }
+            // The uid precondition failed: another pod has the name.
+            Err(error) if error.is_conflict() => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// All pods of a group, as the server has them.
-    async fn live_pods(&self, group: &str) -> Result<Vec<Arc<Value>>> {
-        let value = encoded(group);
+    async fn list_pods(&self, group: &str) -> Result<Vec<Arc<Pod>>> {
+        let value = percent_encode(group);
         let single = format!("labelSelector={}%3D{value}", label::GPU_GROUP);
-        let several = format!("labelSelector={}{value}%3D{value}", encoded(label::GPU_GROUP_PREFIX));
-        let mut pods = self.live(&kind::POD, &single).await?;
-        pods.extend(self.live(&kind::POD, &several).await?);
+        let several = format!("labelSelector={}{value}%3D{value}", percent_encode(label::GPU_GROUP_PREFIX));
+        let mut pods = Vec::new();
+        for query in [single, several] {
+            let listed = self.context.api.list_selected::<Pod>(&query, "").await;
+            let listed = listed.during(|| format!("list the pods of GPU group `{group}`"))?;
+            // An unread pod may be a user of the group.
+            if let Some(invalid) = listed.invalid.first() {
+                let (name, reason) = (invalid.key.to_string(), invalid.reason.clone());
+                return Err(Error::Invalid { kind: "pod", name, reason });
+            }
+            pods.extend(listed.items);
+        }
         for pod in &pods {
-            self.context.informers.update_dynamic(&kind::POD, pod);
+            self.context.informers.store().update(pod.clone());
         }
         Ok(pods.into_iter().map(Arc::new).collect())
     }
 
-    /// The objects that a selector picks, as the server has them.
-    async fn live(&self, kind: &ResourceKind, query: &str) -> Result<Vec<Value>> {
-        let path = format!("{}?{query}", kind.path(""));
-        let mut list = self.context.api.send("GET", &path, None).await.doing(|| format!("list {path}"))?;
-        match list.get_mut("items").map(Value::take) {
-            Some(Value::Array(mut items)) => {
-                for item in &mut items {
-                    // Lists leave out what every item is.
-                    item["kind"] = Value::from(&*kind.kind);
-                    item["apiVersion"] = Value::from(kind.api_version());
-                }
-                Ok(items)
-            }
-            _ => Err(api::Error::Malformed { path: path.clone(), field: "items" })
-                .doing(|| format!("list {path}")),
+    /// The BindRequests for a node, as the server has them.
+    async fn list_requests(&self, node: &str) -> Result<Vec<StoredRequest>> {
+        let operation = || format!("list the bind requests for node `{node}`");
+        let query = format!("labelSelector={}%3D{}", label::SELECTED_NODE, percent_encode(node));
+        let path = format!("{}?{query}", ResourceKind::of::<BindRequest>().path(""));
+        let mut list = self.context.api.send("GET", &path, None).await.during(operation)?;
+        let malformed = || Err(api::Error::Malformed { path: path.clone(), field: "items" });
+        match list.get_mut("items").map(Value::take).map(Vec::<StoredRequest>::deserialize) {
+            Some(Ok(requests)) => Ok(requests),
+            Some(Err(_)) | None => malformed().during(operation),
         }
     }
 }
 
-/// A piece of a query as it must be written there.
-fn encoded(text: &str) -> String {
+/// Encodes a value of a query.
+fn percent_encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._".contains(&byte) {
             encoded.push(char::from(byte));
         } else {
-            write!(encoded, "%{byte:02X}").expect("text can be written to");
+            write!(encoded, "%{byte:02X}").expect("writing to a string does not fail");
         }
     }
     encoded
@@ -390,23 +424,24 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_reservation_reports_its_gpu_or_fails() {
-        let pod = |annotation: &str, phase: &str, message: &str| {
-            json!({
-                "metadata": {"annotations": {annotation::RESERVED_GPU: annotation}},
+    fn reservation_pod_reports_its_gpu_or_fails() {
+        let pod = |annotation: &str, phase: &str, message: &str| -> Pod {
+            serde_json::from_value(json!({
+                "metadata": {"annotations": {annotations::RESERVED_GPU: annotation}},
                 "status": {"phase": phase, "message": message},
-            })
+            }))
+            .unwrap()
         };
-        let over = |reason: &str| Progress::Over(reason.to_owned());
-        assert_eq!(progress(&pod("", "Pending", "")), Progress::Waiting);
+        let failed = |reason: &str| Progress::Failed(reason.to_owned());
+        assert_eq!(progress(&pod("", "Pending", "")), Progress::Pending);
         assert_eq!(progress(&pod("GPU-1", "Running", "")), Progress::Reported("GPU-1".to_owned()));
-        assert_eq!(progress(&pod("", "Failed", "no room")), over("no room"));
-        assert_eq!(progress(&pod("GPU-1", "Succeeded", "")), over("its phase is Succeeded"));
+        assert_eq!(progress(&pod("", "Failed", "no GPU")), failed("no GPU"));
+        assert_eq!(progress(&pod("GPU-1", "Succeeded", "")), failed("its phase is Succeeded"));
     }
 
     #[test]
-    fn queries_are_encoded() {
-        assert_eq!(encoded("runai-gpu-group/"), "runai-gpu-group%2F");
-        assert_eq!(encoded("a b=ü"), "a%20b%3D%C3%BC");
+    fn query_values_are_percent_encoded() {
+        assert_eq!(percent_encode("runai-gpu-group/"), "runai-gpu-group%2F");
+        assert_eq!(percent_encode("a b=ü"), "a%20b%3D%C3%BC");
     }
 }

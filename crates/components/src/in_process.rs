@@ -39,7 +39,7 @@ impl ComponentOptions {
     /// For a cluster whose nodes and GPUs are simulated: without KAI's admission, pods that share a GPU are not prepared.
     pub fn simulated() -> Self {
         Self {
-            binder: kai_binder::Options { unprepared_pods: true, ..kai_binder::Options::default() },
+            binder: kai_binder::Options { allow_unmutated_pods: true, ..kai_binder::Options::default() },
             ..Self::default()
         }
     }

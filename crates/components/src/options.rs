@@ -10,6 +10,7 @@ use kai_runtime::Key;
 use kai_scheduler::Eviction;
 use kai_scheduler::usage::{self, Source};
 use kai_units::{Span, duration};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -158,11 +159,11 @@ fn span(flag: &str, text: &str) -> Result<Span> {
         .with_context(|| format!("`--{flag}` is not a duration such as 90s or 5m: `{text}`"))
 }
 
-fn json(flag: &str, text: &str) -> Result<Option<Value>> {
+fn json<T: DeserializeOwned>(flag: &str, text: &str) -> Result<Option<T>> {
     if text.is_empty() {
         return Ok(None);
     }
-    serde_json::from_str(text).map(Some).with_context(|| format!("`--{flag}` is not JSON: `{text}`"))
+    serde_json::from_str(text).map(Some).with_context(|| format!("`--{flag}` cannot be parsed: `{text}`"))
 }
 
 fn pairs(flag: &str, text: &str) -> Result<Vec<(String, String)>> {

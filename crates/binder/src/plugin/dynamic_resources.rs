@@ -1,329 +1,418 @@
-//! `dynamicresources`: gives a pod the devices that were chosen for its claims, and takes them back.
+//! `dynamicresources`: writes the allocations of a BindRequest to the resource claims of the pod, and reverts them.
 //!
-//! A claim is allocated and reserved for the pod in its status. For extended resources that devices serve, the binder
-//! makes the claim itself and tells the pod.
+//! A claim is allocated and reserved for the pod in its status, as by kube-scheduler's dynamic resources plugin. For
+//! extended resources that are backed by devices (KEP-5004) the binder creates the claim and writes it to the pod's status.
 
-use crate::bind_target::BindTarget;
-use crate::error::{Doing, Error, Result};
-use crate::informers::annotation_of;
-use kai_api::well_known::{annotation, label_value};
-use kai_object as object;
+use crate::bind_target::{BindTarget, ExtendedClaim};
+use crate::error::{ApiContext as _, Error, Result};
+use crate::objects::{name, uid};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::ResourceClaimConsumerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kai_api::well_known::{annotation as annotations, label_value};
 use kai_runtime::api::{Api, DeleteOptions, Part};
-use kai_runtime::kind::{self, Key, ResourceKind};
+use kai_runtime::kind::RESOURCE_CLAIM;
+use kai_runtime::{Key, ResourceKind};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use tokio::sync::OnceCell;
 
-/// How often a claim is read and written again because somebody else wrote it in between.
-const TRIES: usize = 6;
-/// Keeps a claim from going while it is in use. Only claims that have it lose their devices when nobody uses them any
-/// more.
+/// Number of attempts of an optimistic update that conflicts.
+const ATTEMPTS_MAX: usize = 6;
+/// Keeps an allocated claim from being removed. The resource claim controller deallocates only claims that have it.
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
-/// The versions of the API that have what is written here, the best first.
+/// The supported versions of `resource.k8s.io`, in order of preference.
 const VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1beta1"];
 
-/// Claims on devices, in the version of the API that the server has.
+/// Access to resource claims in the version that the server has.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     kind: OnceCell<ResourceKind>,
 }
 
-/// Whether a pod's devices are any of this step's business.
-pub(crate) fn concerns(target: &BindTarget) -> bool {
-    target.claims().next().is_some() || target.extended_claim().is_some()
+/// The fields of a ResourceClaim that are read and written here. They are equal in all supported versions; all other
+/// fields are kept as received.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Claim {
+    #[serde(default)]
+    metadata: ObjectMeta,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    status: Option<ClaimStatus>,
+    #[serde(flatten)]
+    other: Map<String, Value>,
 }
 
-/// The object behind a pod's claim; nothing when it has not been made yet.
-fn claim_name<'a>(pod: &'a Value, name: &str) -> Option<&'a str> {
-    let list = |pointer: &str| pod.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
-    let wanted = list("/spec/resourceClaims").find(|claim| claim["name"] == name)?;
-    if let Some(direct) = wanted["resourceClaimName"].as_str() {
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ClaimStatus {
+    /// Passed through from the BindRequest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allocation: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reserved_for: Option<Vec<ResourceClaimConsumerReference>>,
+    /// Driver-reported state of the allocated devices, which ends with the allocation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    devices: Option<Value>,
+    #[serde(flatten)]
+    other: Map<String, Value>,
+}
+
+impl ClaimStatus {
+    fn deallocate(&mut self) {
+        (self.allocation, self.reserved_for, self.devices) = (None, None, None);
+    }
+}
+
+impl Claim {
+    fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    fn consumers(&self) -> &[ResourceClaimConsumerReference] {
+        self.status.as_ref().and_then(|status| status.reserved_for.as_deref()).unwrap_or_default()
+    }
+}
+
+fn has_claims(target: &BindTarget) -> bool {
+    !target.claims.is_empty() || target.extended_claim.is_some()
+}
+
+/// The name of the ResourceClaim for an entry of the pod's `spec.resourceClaims`; none before it is created.
+fn claim_name<'a>(pod: &'a Pod, entry: &str) -> Option<&'a str> {
+    let claims = pod.spec.as_ref()?.resource_claims.as_ref()?;
+    let claim = claims.iter().find(|claim| claim.name == entry)?;
+    if let Some(direct) = &claim.resource_claim_name {
         return Some(direct);
     }
-    let made = list("/status/resourceClaimStatuses").find(|made| made["name"] == name)?;
-    made["resourceClaimName"].as_str()
+    let statuses = pod.status.as_ref()?.resource_claim_statuses.as_ref()?;
+    statuses.iter().find(|status| status.name == entry)?.resource_claim_name.as_deref()
 }
 
-fn is_user(user: &Value, pod: &Value) -> bool {
-    user["resource"] == "pods"
-        && object::str_at(user, "/apiGroup").is_empty()
-        && user["name"] == object::name(pod)
-        && user["uid"] == object::uid(pod)
+fn is_consumer(consumer: &ResourceClaimConsumerReference, pod: &Pod) -> bool {
+    consumer.resource == "pods"
+        && consumer.api_group.as_deref().unwrap_or_default().is_empty()
+        && consumer.name == name(pod)
+        && consumer.uid == uid(pod)
 }
 
-fn users(claim: &Value) -> Vec<Value> {
-    claim.pointer("/status/reservedFor").and_then(Value::as_array).cloned().unwrap_or_default()
-}
-
-/// Which devices an allocation is about, whatever else the server notes in it.
+/// The devices of an allocation, without the fields that the server adds.
 fn devices(allocation: &Value) -> Vec<[&str; 4]> {
     let results = allocation.pointer("/devices/results").and_then(Value::as_array);
-    let text = |result, field| object::str_at(result, field);
-    let of = |result| {
-        [text(result, "/request"), text(result, "/driver"), text(result, "/pool"), text(result, "/device")]
-    };
+    let of = |result| ["request", "driver", "pool", "device"].map(|field| text(result, field));
     results.into_iter().flatten().map(of).collect()
 }
 
-/// What is to be written to a claim next.
-#[derive(Clone, Debug, PartialEq)]
-enum Step {
-    /// The claim with the devices, reserved for the pod: then it is done.
-    Take(Value),
-    /// The claim without what an earlier attempt chose for this pod alone. Devices can be given and taken, not changed.
-    Free(Value),
-    /// The claim that is marked as one to be freed, before it has anything that could be.
-    Protect(Value),
+fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The claim with [`FINALIZER`]; nothing when it has it.
-fn protected(claim: &Value) -> Option<Value> {
-    let known = object::meta(claim, "finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
-    if known.iter().any(|known| known == FINALIZER) {
+/// The next write to a claim.
+#[derive(Clone, Debug, PartialEq)]
+enum Step {
+    /// The final state: allocated and reserved for the pod, or released.
+    Finish(Claim),
+    /// Removes an earlier allocation for this pod alone: an allocation cannot be changed in place.
+    Deallocate(Claim),
+    /// Adds the finalizer before the allocation.
+    AddFinalizer(Claim),
+}
+
+/// The claim with [`FINALIZER`]; none if it has the finalizer.
+fn with_finalizer(claim: &Claim) -> Option<Claim> {
+    let known = claim.metadata.finalizers.iter().flatten();
+    if known.into_iter().any(|known| known == FINALIZER) {
         return None;
     }
     let mut new = claim.clone();
-    let all: Vec<Value> = known.into_iter().chain([Value::from(FINALIZER)]).collect();
-    object::set_meta(&mut new, "finalizers", Some(Value::Array(all)));
+    new.metadata.finalizers.get_or_insert_default().push(FINALIZER.to_owned());
     Some(new)
 }
 
-/// What is to be written to give the pod these devices; refused while others use the claim with other devices.
-fn allocated(claim: &Value, pod: &Value, allocation: &Value) -> Result<Step, String> {
-    let mut users = users(claim);
+/// The next step to allocate the claim for the pod; an error while other pods use another allocation.
+fn allocate(claim: &Claim, pod: &Pod, allocation: &Value) -> Result<Step, String> {
     let mut new = claim.clone();
-    let status = object::map_mut(&mut new, "status");
-    let known = claim.pointer("/status/allocation").filter(|known| !known.is_null());
-    match known {
+    let status = new.status.get_or_insert_default();
+    match &status.allocation {
         Some(known) if devices(known) == devices(allocation) => {}
-        Some(_) if users.iter().any(|user| !is_user(user, pod)) => {
+        Some(_) if claim.consumers().iter().any(|consumer| !is_consumer(consumer, pod)) => {
             return Err("other pods use it with other devices".to_owned());
         }
         Some(_) => {
-            free(status);
-            return Ok(Step::Free(new));
+            status.deallocate();
+            return Ok(Step::Deallocate(new));
         }
         None => {
-            if let Some(protected) = protected(claim) {
-                return Ok(Step::Protect(protected));
+            if let Some(new) = with_finalizer(claim) {
+                return Ok(Step::AddFinalizer(new));
             }
-            status.insert("allocation".to_owned(), allocation.clone());
+            status.allocation = Some(allocation.clone());
         }
     }
-    if !users.iter().any(|user| is_user(user, pod)) {
-        users.push(json!({"resource": "pods", "name": object::name(pod), "uid": object::uid(pod)}));
-        status.insert("reservedFor".to_owned(), Value::Array(users));
+    if !claim.consumers().iter().any(|consumer| is_consumer(consumer, pod)) {
+        status.reserved_for.get_or_insert_default().push(ResourceClaimConsumerReference {
+            resource: "pods".to_owned(),
+            name: name(pod).to_owned(),
+            uid: uid(pod).to_owned(),
+            api_group: None,
+        });
     }
-    Ok(Step::Take(new))
+    Ok(Step::Finish(new))
 }
 
-fn free(status: &mut Map<String, Value>) {
-    for field in ["reservedFor", "allocation", "devices"] {
-        status.remove(field);
-    }
-}
-
-/// The claim without the pod; without users it has no devices either.
-fn released(claim: &Value, pod: &Value) -> Value {
-    let left: Vec<Value> = users(claim).into_iter().filter(|user| !is_user(user, pod)).collect();
+/// The claim without the reservation of the pod; without any reservation it is deallocated.
+fn release(claim: &Claim, pod: &Pod) -> Claim {
     let mut new = claim.clone();
-    if left.len() == users(claim).len() {
-        return new;
-    }
-    let status = object::map_mut(&mut new, "status");
-    if left.is_empty() {
-        free(status);
-    } else {
-        status.insert("reservedFor".to_owned(), Value::Array(left));
+    let Some(status) = &mut new.status else { return new };
+    let Some(consumers) = &mut status.reserved_for else { return new };
+    let before = consumers.len();
+    consumers.retain(|consumer| !is_consumer(consumer, pod));
+    if consumers.len() < before && consumers.is_empty() {
+        status.deallocate();
     }
     new
 }
 
 impl Claims {
-    /// Gives the pod what the request names.
-    pub(crate) async fn prepare(&self, api: &Api, target: &BindTarget, pod: &Value) -> Result<()> {
-        if !concerns(target) {
+    /// Allocates and reserves the claims as the request says.
+    pub(crate) async fn pre_bind(&self, api: &Api, target: &BindTarget, pod: &Pod) -> Result<()> {
+        if !has_claims(target) {
             return Ok(());
         }
         let kind = self.kind(api).await?;
-        for (name, allocation) in target.claims() {
-            let refused = |reason: &str| Error::Claim { claim: name.to_owned(), reason: reason.to_owned() };
-            let allocation = allocation.ok_or_else(|| refused("the bind request names no devices for it"))?;
-            let object = claim_name(pod, name).ok_or_else(|| refused("it has not been made yet"))?;
-            let key = Key::new(&target.pod.namespace, object);
-            change(api, kind, &key, |claim| allocated(claim, pod, allocation).map_err(|why| refused(&why)))
+        for (entry, allocation) in &target.claims {
+            let error = |reason: &str| Error::Claim { claim: entry.clone(), reason: reason.to_owned() };
+            let allocation =
+                allocation.as_ref().ok_or_else(|| error("the bind request has no allocation for it"))?;
+            let claim = claim_name(pod, entry).ok_or_else(|| error("it has not been created yet"))?;
+            let key = Key::new(&target.pod.namespace, claim);
+            update(api, kind, &key, |claim| allocate(claim, pod, allocation).map_err(|why| error(&why)))
                 .await?;
         }
-        match target.extended_claim() {
-            Some(wanted) => prepare_extended(api, kind, target, pod, wanted).await,
+        match &target.extended_claim {
+            Some(extended) => pre_bind_extended(api, kind, target, pod, extended).await,
             None => Ok(()),
         }
     }
 
-    /// Takes back what an attempt may have given; doing it twice does no harm.
-    pub(crate) async fn undo(&self, api: &Api, target: &BindTarget, pod: &Value) -> Result<()> {
-        if !concerns(target) {
+    /// Reverts what an attempt may have written; idempotent.
+    pub(crate) async fn rollback(&self, api: &Api, target: &BindTarget, pod: &Pod) -> Result<()> {
+        if !has_claims(target) {
             return Ok(());
         }
         let kind = self.kind(api).await?;
-        for (name, _) in target.claims() {
-            let Some(object) = claim_name(pod, name) else { continue };
-            let key = Key::new(&target.pod.namespace, object);
-            match change(api, kind, &key, |claim| Ok(Step::Take(released(claim, pod)))).await {
-                Err(Error::Missing { .. }) => {}
-                changed => changed?,
+        for (entry, _) in &target.claims {
+            let Some(claim) = claim_name(pod, entry) else { continue };
+            let key = Key::new(&target.pod.namespace, claim);
+            match update(api, kind, &key, |claim| Ok(Step::Finish(release(claim, pod)))).await {
+                Err(Error::NotFound { .. }) => {}
+                updated => updated?,
             }
         }
-        if target.extended_claim().is_some() {
-            undo_extended(api, kind, target, pod).await?;
+        if target.extended_claim.is_some() {
+            rollback_extended(api, kind, target, pod).await?;
         }
         Ok(())
     }
 
-    /// The resource, in the best version that the server has.
+    /// ResourceClaims in the preferred version that the server has.
     async fn kind(&self, api: &Api) -> Result<&ResourceKind> {
+        #[derive(Deserialize)]
+        struct ApiGroup {
+            #[serde(default)]
+            versions: Vec<GroupVersion>,
+        }
+        #[derive(Deserialize)]
+        struct GroupVersion {
+            version: String,
+        }
         self.kind
             .get_or_try_init(|| async {
                 let path = "/apis/resource.k8s.io";
-                let found = match api.send("GET", path, None).await {
-                    Err(error) if error.is_not_found() => Value::Null,
-                    found => found.doing(|| format!("read {path}"))?,
+                let not_found = || Error::NotFound { kind: "API", name: "resource.k8s.io".to_owned() };
+                let group = match api.send("GET", path, None).await {
+                    Err(error) if error.is_not_found() => return Err(not_found()),
+                    group => group.during(|| format!("read {path}"))?,
                 };
-                let served: Vec<&str> = found["versions"]
-                    .as_array()
-                    .into_iter()
-                    .flatten()
-                    .filter_map(|version| version["version"].as_str())
-                    .collect();
-                let best = VERSIONS.into_iter().find(|version| served.contains(version));
-                let best = best.ok_or(Error::Missing { kind: "API", name: "resource.k8s.io".to_owned() })?;
-                Ok(ResourceKind { version: Cow::Borrowed(best), ..kind::RESOURCE_CLAIM })
+                let group = ApiGroup::deserialize(group).map_err(|error| Error::Invalid {
+                    kind: "API group",
+                    name: "resource.k8s.io".to_owned(),
+                    reason: error.to_string(),
+                })?;
+                let served = |version: &&str| group.versions.iter().any(|served| served.version == *version);
+                let best = VERSIONS.into_iter().find(served).ok_or_else(not_found)?;
+                Ok(ResourceKind { version: Cow::Borrowed(best), ..RESOURCE_CLAIM })
             })
             .await
     }
 }
 
-/// Reads a claim and writes it anew, step by step, and again when others write it in between.
-async fn change(
-    api: &Api,
-    kind: &ResourceKind,
-    key: &Key,
-    step: impl Fn(&Value) -> Result<Step>,
-) -> Result<()> {
-    for _ in 0..TRIES {
-        let claim = match api.get_dynamic(kind, key).await {
-            Err(error) if error.is_not_found() => {
-                return Err(Error::Missing { kind: "resource claim", name: key.to_string() });
-            }
-            claim => claim.doing(|| format!("read resource claim `{key}`"))?,
-        };
-        let (new, part, last) = match step(&claim)? {
-            Step::Take(new) => (new, Part::Status, true),
-            Step::Free(new) => (new, Part::Status, false),
-            Step::Protect(new) => (new, Part::Main, false),
-        };
-        match api.patch_difference_dynamic(kind, part, &claim, &new).await {
-            Err(error) if error.is_conflict() => {}
-            Ok(_) if !last => {}
-            written => return written.map(|_| ()).doing(|| format!("write resource claim `{key}`")),
-        }
-    }
-    Err(Error::Contended { kind: "resource claim", name: key.to_string() })
-}
-
-fn is_extended_of(claim: &Value, pod: &Value) -> bool {
-    let owners = object::meta(claim, "ownerReferences").and_then(Value::as_array);
-    let own = owners.into_iter().flatten().any(|owner| {
-        owner["controller"] == true && owner["name"] == object::name(pod) && owner["uid"] == object::uid(pod)
-    });
-    own && annotation_of(claim, annotation::EXTENDED_RESOURCE_CLAIM) == label_value::TRUE
-}
-
-/// The claims that stand for extended resources of the pod; there is at most one, unless answers got lost.
-async fn extended_of(api: &Api, kind: &ResourceKind, target: &BindTarget, pod: &Value) -> Result<Vec<Value>> {
-    let listed =
-        api.list_dynamic(kind, &target.pod.namespace).await.doing(|| "list resource claims".to_owned())?;
-    Ok(listed.items.into_iter().filter(|claim| is_extended_of(claim, pod)).collect())
-}
-
-async fn prepare_extended(
-    api: &Api,
-    kind: &ResourceKind,
-    target: &BindTarget,
-    pod: &Value,
-    wanted: &Value,
-) -> Result<()> {
-    let refused =
-        |reason: &str| Error::Claim { claim: "extended resources".to_owned(), reason: reason.to_owned() };
-    let allocation = wanted
-        .get("allocation")
-        .filter(|allocation| !allocation.is_null())
-        .ok_or_else(|| refused("the bind request names no devices for them"))?;
-    let found =
-        extended_of(api, kind, target, pod).await?.into_iter().find(|claim| !object::is_deleting(claim));
-    let claim = if let Some(claim) = found {
-        claim
-    } else {
-        let claim = extended_claim(kind, pod, wanted);
-        let made = api.create_dynamic(kind, &target.pod.namespace, &claim).await;
-        made.doing(|| "create the resource claim of extended resources".to_owned())?
-    };
-    let key = Key::new(&target.pod.namespace, object::name(&claim));
-    change(api, kind, &key, |claim| allocated(claim, pod, allocation).map_err(|why| refused(&why))).await?;
-    let mappings = wanted.get("containerMappings").cloned().unwrap_or_else(|| json!([]));
-    let status = json!({"resourceClaimName": object::name(&claim), "requestMappings": mappings});
-    tell_pod(api, target, pod, status).await
-}
-
-/// The claim that stands for extended resources of the pod.
-fn extended_claim(kind: &ResourceKind, pod: &Value, wanted: &Value) -> Value {
-    json!({
-        "apiVersion": kind.api_version(), "kind": "ResourceClaim",
-        "metadata": {
-            "generateName": format!("{}-extended-resources-", object::name(pod)),
-            "namespace": object::namespace(pod),
-            "annotations": {annotation::EXTENDED_RESOURCE_CLAIM: label_value::TRUE},
-            "finalizers": [FINALIZER],
-            "ownerReferences": [{
-                "apiVersion": "v1", "kind": "Pod", "name": object::name(pod), "uid": object::uid(pod),
-                "controller": true, "blockOwnerDeletion": true,
-            }],
-        },
-        "spec": {"devices": {"requests": wanted.get("deviceRequests").cloned().unwrap_or_else(|| json!([]))}},
+fn decode(claim: Value, key: &Key) -> Result<Claim> {
+    Claim::deserialize(claim).map_err(|error| Error::Invalid {
+        kind: "resource claim",
+        name: key.to_string(),
+        reason: error.to_string(),
     })
 }
 
-async fn tell_pod(api: &Api, target: &BindTarget, pod: &Value, status: Value) -> Result<()> {
-    let patch =
-        json!({"metadata": {"uid": object::uid(pod)}, "status": {"extendedResourceClaimStatus": status}});
-    let written = api.patch_dynamic(&kind::POD, &target.pod, Part::Status, &patch).await;
-    written.map(|_| ()).doing(|| format!("write the status of pod `{}`", target.pod))
+fn encode(claim: &Claim) -> Value {
+    serde_json::to_value(claim).expect("a claim has only text keys")
 }
 
-async fn undo_extended(api: &Api, kind: &ResourceKind, target: &BindTarget, pod: &Value) -> Result<()> {
-    for claim in extended_of(api, kind, target, pod).await? {
-        let key = Key::new(&target.pod.namespace, object::name(&claim));
-        match change(api, kind, &key, |claim| Ok(Step::Take(released(claim, pod)))).await {
-            Err(Error::Missing { .. }) => continue,
-            changed => changed?,
+/// Reads a claim and writes it step by step; repeats conflicting updates.
+async fn update(
+    api: &Api,
+    kind: &ResourceKind,
+    key: &Key,
+    step: impl Fn(&Claim) -> Result<Step>,
+) -> Result<()> {
+    for _ in 0..ATTEMPTS_MAX {
+        let claim = match api.get_dynamic(kind, key).await {
+            Err(error) if error.is_not_found() => {
+                return Err(Error::NotFound { kind: "resource claim", name: key.to_string() });
+            }
+            claim => claim.during(|| format!("read resource claim `{key}`"))?,
+        };
+        let claim = decode(claim, key)?;
+        let (new, part, last) = match step(&claim)? {
+            Step::Finish(new) => (new, Part::Status, true),
+            Step::Deallocate(new) => (new, Part::Status, false),
+            Step::AddFinalizer(new) => (new, Part::Main, false),
+        };
+        match api.patch_difference_dynamic(kind, part, &encode(&claim), &encode(&new)).await {
+            Err(error) if error.is_conflict() => {}
+            Ok(_) if !last => {}
+            written => return written.map(|_| ()).during(|| format!("write resource claim `{key}`")),
         }
-        let doing = || format!("delete resource claim `{key}`");
-        let unprotected = json!({"metadata": {"finalizers": null, "uid": object::uid(&claim)}});
+    }
+    Err(Error::Conflict { kind: "resource claim", name: key.to_string() })
+}
+
+fn is_extended_claim_of(claim: &Claim, pod: &Pod) -> bool {
+    let owned = claim
+        .metadata
+        .owner_references
+        .iter()
+        .flatten()
+        .any(|owner| owner.controller == Some(true) && owner.name == name(pod) && owner.uid == uid(pod));
+    let annotations = claim.metadata.annotations.as_ref();
+    let marked = annotations.and_then(|known| known.get(annotations::EXTENDED_RESOURCE_CLAIM));
+    owned && marked.is_some_and(|value| value == label_value::TRUE)
+}
+
+/// The claims for extended resources of the pod; more than one only if responses to earlier requests were lost.
+async fn extended_claims(
+    api: &Api,
+    kind: &ResourceKind,
+    target: &BindTarget,
+    pod: &Pod,
+) -> Result<Vec<Claim>> {
+    let listed = api.list_dynamic(kind, &target.pod.namespace).await;
+    let listed = listed.during(|| "list resource claims".to_owned())?.items;
+    let claims = listed.into_iter().map(|claim| {
+        let key = Key::of(&claim);
+        decode(claim, &key)
+    });
+    let mut claims = claims.collect::<Result<Vec<Claim>>>()?;
+    claims.retain(|claim| is_extended_claim_of(claim, pod));
+    Ok(claims)
+}
+
+async fn pre_bind_extended(
+    api: &Api,
+    kind: &ResourceKind,
+    target: &BindTarget,
+    pod: &Pod,
+    extended: &ExtendedClaim,
+) -> Result<()> {
+    let error =
+        |reason: &str| Error::Claim { claim: "extended resources".to_owned(), reason: reason.to_owned() };
+    let allocation =
+        extended.allocation.as_ref().ok_or_else(|| error("the bind request has no allocation for them"))?;
+    let mut found = extended_claims(api, kind, target, pod).await?.into_iter();
+    let namespace = &target.pod.namespace;
+    let claim = if let Some(claim) = found.find(|claim| claim.metadata.deletion_timestamp.is_none()) {
+        claim
+    } else {
+        let claim = encode(&extended_claim(kind, pod, extended));
+        let created = api.create_dynamic(kind, namespace, &claim).await;
+        let created = created.during(|| "create the resource claim of extended resources".to_owned())?;
+        let key = Key::of(&created);
+        decode(created, &key)?
+    };
+    let key = Key::new(namespace, claim.name());
+    update(api, kind, &key, |claim| allocate(claim, pod, allocation).map_err(|why| error(&why))).await?;
+    let mappings = extended.container_mappings.clone().unwrap_or_else(|| json!([]));
+    let status = json!({"resourceClaimName": claim.name(), "requestMappings": mappings});
+    write_pod_status(api, target, pod, status).await
+}
+
+/// A new claim for the extended resources of the pod.
+fn extended_claim(kind: &ResourceKind, pod: &Pod, extended: &ExtendedClaim) -> Claim {
+    let requests = extended.device_requests.clone().unwrap_or_else(|| json!([]));
+    let other = [
+        ("apiVersion".to_owned(), Value::from(kind.api_version())),
+        ("kind".to_owned(), Value::from("ResourceClaim")),
+        ("spec".to_owned(), json!({"devices": {"requests": requests}})),
+    ];
+    Claim {
+        metadata: ObjectMeta {
+            generate_name: Some(format!("{}-extended-resources-", name(pod))),
+            namespace: pod.metadata.namespace.clone(),
+            annotations: Some(BTreeMap::from([(
+                annotations::EXTENDED_RESOURCE_CLAIM.to_owned(),
+                label_value::TRUE.to_owned(),
+            )])),
+            finalizers: Some(vec![FINALIZER.to_owned()]),
+            owner_references: Some(vec![OwnerReference {
+                api_version: "v1".to_owned(),
+                kind: "Pod".to_owned(),
+                name: name(pod).to_owned(),
+                uid: uid(pod).to_owned(),
+                controller: Some(true),
+                block_owner_deletion: Some(true),
+            }]),
+            ..ObjectMeta::default()
+        },
+        status: None,
+        other: other.into_iter().collect(),
+    }
+}
+
+async fn write_pod_status(api: &Api, target: &BindTarget, pod: &Pod, status: Value) -> Result<()> {
+    let patch = json!({"metadata": {"uid": uid(pod)}, "status": {"extendedResourceClaimStatus": status}});
+    let written = api.patch::<Pod>(&target.pod, Part::Status, &patch).await;
+    written.map(|_| ()).during(|| format!("write the status of pod `{}`", target.pod))
+}
+
+async fn rollback_extended(api: &Api, kind: &ResourceKind, target: &BindTarget, pod: &Pod) -> Result<()> {
+    for claim in extended_claims(api, kind, target, pod).await? {
+        let key = Key::new(&target.pod.namespace, claim.name());
+        match update(api, kind, &key, |claim| Ok(Step::Finish(release(claim, pod)))).await {
+            Err(Error::NotFound { .. }) => continue,
+            updated => updated?,
+        }
+        let operation = || format!("delete resource claim `{key}`");
+        let uid = claim.metadata.uid.clone();
+        let unprotected = json!({"metadata": {"finalizers": null, "uid": uid}});
+        let options = DeleteOptions { uid, ..DeleteOptions::default() };
         for done in [
             api.patch_dynamic(kind, &key, Part::Main, &unprotected).await,
-            api.delete_dynamic(kind, &key, &DeleteOptions::of(&claim)).await,
+            api.delete_dynamic(kind, &key, &options).await,
         ] {
             match done {
                 Err(error) if error.is_not_found() => {}
                 done => {
-                    done.doing(doing)?;
+                    done.during(operation)?;
                 }
             }
         }
     }
-    match tell_pod(api, target, pod, Value::Null).await {
-        Err(Error::Api { refusal, .. }) if refusal.is_not_found() => Ok(()),
-        told => told,
+    match write_pod_status(api, target, pod, Value::Null).await {
+        Err(Error::Api { cause, .. }) if cause.is_not_found() => Ok(()),
+        written => written,
     }
 }
 
@@ -331,18 +420,23 @@ async fn undo_extended(api: &Api, kind: &ResourceKind, target: &BindTarget, pod:
 mod tests {
     use super::*;
 
-    fn pod() -> Value {
-        json!({
+    fn pod() -> Pod {
+        serde_json::from_value(json!({
             "metadata": {"name": "a", "namespace": "x", "uid": "u"},
-            "spec": {"resourceClaims": [
+            "spec": {"containers": [], "resourceClaims": [
                 {"name": "own", "resourceClaimTemplateName": "t"}, {"name": "shared", "resourceClaimName": "s"},
                 {"name": "later", "resourceClaimTemplateName": "t"},
             ]},
             "status": {"resourceClaimStatuses": [{"name": "own", "resourceClaimName": "a-own-x1"}]},
-        })
+        }))
+        .unwrap()
     }
 
-    fn user(name: &str, uid: &str) -> Value {
+    fn claim(claim: &Value) -> Claim {
+        serde_json::from_value(claim.clone()).unwrap()
+    }
+
+    fn consumer(name: &str, uid: &str) -> Value {
         json!({"resource": "pods", "name": name, "uid": uid})
     }
 
@@ -351,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_found_by_the_names_pods_give_them() {
+    fn claims_are_found_by_their_entry_in_the_pod() {
         let pod = pod();
         assert_eq!(claim_name(&pod, "own"), Some("a-own-x1"));
         assert_eq!(claim_name(&pod, "shared"), Some("s"));
@@ -360,36 +454,53 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_allocated_once_and_reserved_for_each_pod() {
-        let take = |claim: &Value, device: &str| match allocated(claim, &pod(), &on(device)) {
-            Ok(Step::Take(new)) => new,
+    fn claim_is_allocated_once_and_reserved_for_each_pod() {
+        let finish = |known: &Claim, device: &str| match allocate(known, &pod(), &on(device)) {
+            Ok(Step::Finish(new)) => new,
             other => panic!("{other:?}"),
         };
-        let unprotected = json!({"metadata": {"name": "s", "finalizers": ["other"]}});
-        let claim = json!({"metadata": {"name": "s", "finalizers": ["other", FINALIZER]}});
-        assert_eq!(allocated(&unprotected, &pod(), &on("gpu-0")), Ok(Step::Protect(claim.clone())));
-        let first = take(&claim, "gpu-0");
-        assert_eq!(first["status"], json!({"allocation": on("gpu-0"), "reservedFor": [user("a", "u")]}));
-        assert_eq!(take(&first, "gpu-0"), first, "a second time changes nothing");
-        let shared = json!({"status": {"allocation": on("gpu-0"), "reservedFor": [user("b", "v")]}});
-        let both = take(&shared, "gpu-0");
-        assert_eq!(both["status"]["reservedFor"], json!([user("b", "v"), user("a", "u")]));
-        assert!(allocated(&shared, &pod(), &on("gpu-1")).is_err(), "others use other devices");
-        let freed = allocated(&first, &pod(), &on("gpu-1")).unwrap();
-        let empty = json!({"metadata": claim["metadata"], "status": {}});
-        assert_eq!(freed, Step::Free(empty), "first it gives way");
+        let unprotected = claim(&json!({"metadata": {"name": "s", "finalizers": ["other"]}}));
+        let protected = claim(&json!({"metadata": {"name": "s", "finalizers": ["other", FINALIZER]}}));
+        assert_eq!(allocate(&unprotected, &pod(), &on("gpu-0")), Ok(Step::AddFinalizer(protected.clone())));
+        let first = finish(&protected, "gpu-0");
+        assert_eq!(
+            encode(&first)["status"],
+            json!({"allocation": on("gpu-0"), "reservedFor": [consumer("a", "u")]})
+        );
+        assert_eq!(finish(&first, "gpu-0"), first, "idempotent");
+        let shared =
+            claim(&json!({"status": {"allocation": on("gpu-0"), "reservedFor": [consumer("b", "v")]}}));
+        let both = finish(&shared, "gpu-0");
+        assert_eq!(encode(&both)["status"]["reservedFor"], json!([consumer("b", "v"), consumer("a", "u")]));
+        assert!(allocate(&shared, &pod(), &on("gpu-1")).is_err(), "another pod uses another device");
+        let deallocated = allocate(&first, &pod(), &on("gpu-1")).unwrap();
+        let empty = Claim { status: Some(ClaimStatus::default()), ..protected };
+        assert_eq!(deallocated, Step::Deallocate(empty), "an allocation is removed before the next");
     }
 
     #[test]
-    fn a_released_claim_keeps_its_other_users_and_without_any_its_devices_are_free() {
-        let both =
-            json!({"status": {"allocation": on("gpu-0"), "reservedFor": [user("b", "v"), user("a", "u")]}});
-        let one = released(&both, &pod());
-        assert_eq!(one["status"], json!({"allocation": on("gpu-0"), "reservedFor": [user("b", "v")]}));
-        assert_eq!(released(&one, &pod()), one);
-        let own =
-            json!({"status": {"allocation": on("gpu-0"), "reservedFor": [user("a", "u")], "devices": []}});
-        assert_eq!(released(&own, &pod())["status"], json!({}));
-        assert_eq!(released(&json!({}), &pod()), json!({}));
+    fn released_claim_keeps_other_consumers_and_is_deallocated_without_any() {
+        let reserved = json!([consumer("b", "v"), consumer("a", "u")]);
+        let both = claim(&json!({"status": {"allocation": on("gpu-0"), "reservedFor": reserved}}));
+        let one = release(&both, &pod());
+        assert_eq!(
+            encode(&one)["status"],
+            json!({"allocation": on("gpu-0"), "reservedFor": [consumer("b", "v")]})
+        );
+        assert_eq!(release(&one, &pod()), one);
+        let own = claim(
+            &json!({"status": {"allocation": on("gpu-0"), "reservedFor": [consumer("a", "u")], "devices": []}}),
+        );
+        assert_eq!(encode(&release(&own, &pod()))["status"], json!({}));
+        assert_eq!(release(&Claim::default(), &pod()), Claim::default());
+    }
+
+    #[test]
+    fn unknown_fields_of_a_claim_are_kept() {
+        let stored = json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "s"},
+            "spec": {"devices": {}, "future": 1}, "status": {"future": {"a": 1}},
+        });
+        assert_eq!(encode(&claim(&stored)), stored);
     }
 }

@@ -1,23 +1,24 @@
-//! `hamicore`: tells HAMi-core, which runs in the container, how much GPU memory it may use.
+//! `hamicore`: sets the GPU memory limit that HAMi-core enforces in the container.
 
 use super::gpu_sharing;
 use crate::bind_target::BindTarget;
 use crate::error::Result;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kai_api::well_known::{env, label};
-use kai_object as object;
 use kai_runtime::api::Api;
-use serde_json::{Value, json};
+use kube::ResourceExt as _;
+use std::collections::BTreeMap;
 
-/// Adds the limit to what the container may know of its GPUs; nothing where the node's memory is not known.
-pub(crate) async fn prepare(api: &Api, target: &BindTarget, pod: &Value, node: &Value) -> Result<()> {
-    let labels = object::meta(node, "labels");
-    let memory = labels.and_then(|labels| labels.get(label::GPU_MEMORY)).and_then(Value::as_str);
-    let Some(limit) = limit(memory.unwrap_or_default(), &target.portion) else { return Ok(()) };
+/// Adds the limit to the capabilities config map of the container; none if the GPU memory of the node is unknown.
+pub(crate) async fn pre_bind(api: &Api, target: &BindTarget, pod: &Pod, node: &Node) -> Result<()> {
+    let memory = node.labels().get(label::GPU_MEMORY).map_or("", String::as_str);
+    let Some(limit) = limit(memory, target.portion()) else { return Ok(()) };
     let maps = gpu_sharing::config_maps(pod)?;
-    gpu_sharing::write(api, pod, &maps.capabilities, &json!({env::CUDA_DEVICE_MEMORY_LIMIT: limit})).await
+    let data = BTreeMap::from([(env::CUDA_DEVICE_MEMORY_LIMIT.to_owned(), limit)]);
+    gpu_sharing::write(api, pod, &maps.capabilities, data).await
 }
 
-/// The part of a GPU's memory in MiB, rounded down, as HAMi-core reads it.
+/// The portion of the GPU memory in MiB, rounded down, in the format of HAMi-core.
 fn limit(memory_mib: &str, portion: &str) -> Option<String> {
     let memory: i64 = memory_mib.parse().ok().filter(|memory| *memory > 0)?;
     let portion: f64 = portion.parse().ok().filter(|portion: &f64| portion.is_finite() && *portion > 0.0)?;
@@ -30,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_is_the_part_of_the_memory() {
+    fn limit_is_the_portion_of_the_memory() {
         let table = [
             ("81559", "0.50", Some("40779m")),
             ("4000", "0.25", Some("1000m")),
@@ -42,8 +43,8 @@ mod tests {
             ("4000", "-0.5", None),
             ("1", "0.50", None),
         ];
-        for (memory, portion, wanted) in table {
-            assert_eq!(limit(memory, portion).as_deref(), wanted, "{memory} {portion}");
+        for (memory, portion, expected) in table {
+            assert_eq!(limit(memory, portion).as_deref(), expected, "{memory} {portion}");
         }
     }
 }

@@ -1,259 +1,302 @@
-//! `volumebinding`: sees to it that the storage a pod claims is there and can be used on the pod's node.
+//! `volumebinding`: binds the persistent volume claims of a pod to volumes that are accessible from its node.
 //!
-//! Most claims are bound long before their pods. Those of classes that wait for their first user get a volume here:
-//! one that is there and fits is set aside for them, or else whoever makes volumes is told the node.
+//! Most claims are bound before their pods are scheduled. A claim of a class with `WaitForFirstConsumer` is bound here, as
+//! by kube-scheduler's volume binding plugin: an available volume is pre-bound to it, or the selected node is written to
+//! the claim for the provisioner.
 
 mod affinity;
 
 use crate::concurrency_limit::Permit;
-use crate::error::{Doing, Error, Result};
-use crate::informers::annotation_of;
-use affinity::{reaches, selects};
-use kai_object as object;
-use kai_runtime::api::{Api, Part};
-use kai_runtime::kind::{self, Key};
+use crate::error::{ApiContext as _, Error, Result};
+use crate::objects::{annotation, is_terminating, key, name, namespace, uid};
+use affinity::{is_accessible, matches_labels};
+use k8s_openapi::api::core::v1::{
+    Node, ObjectReference, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec,
+    PersistentVolumeSpec, Pod,
+};
+use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use kai_runtime::Key;
+use kai_runtime::api::{self, Api, Part};
+use kai_runtime::backoff::{Backoff, BackoffPolicy};
 use kai_units::Quantity;
-use serde_json::{Value, json};
+use kube::ResourceExt as _;
+use serde_json::json;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Where a claim says on which node its first user will run.
+/// Annotation of a claim with the node of its first consumer.
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
-/// Marks claims whose binding is complete.
+/// Annotation of claims whose binding is complete.
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
-/// Marks what no user bound.
+/// Annotation of volumes that a controller, not a user, bound.
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
-/// The provisioner of classes whose volumes people make.
+/// The provisioner of classes with statically provisioned volumes.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
-/// How often a volume is chosen again because somebody else took it.
-const TRIES: usize = 5;
-/// How long to wait before a claim is first read again, and at most.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+/// Number of attempts to pre-bind a volume that others may take.
+const ATTEMPTS_MAX: usize = 5;
+/// Intervals at which an unbound claim is polled.
+const POLL: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(100), Duration::from_secs(1));
 
-/// The names of the claims that a pod's volumes are of.
-fn claim_names(pod: &Value) -> Vec<String> {
-    let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array);
-    let named = volumes.into_iter().flatten().filter_map(|volume| {
-        if let Some(name) = volume.pointer("/persistentVolumeClaim/claimName") {
-            return name.as_str().map(str::to_owned);
+/// The names of the claims of a pod's volumes.
+fn claim_names(pod: &Pod) -> Vec<String> {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let claims = volumes.filter_map(|volume| {
+        if let Some(claim) = &volume.persistent_volume_claim {
+            return Some(claim.claim_name.clone());
         }
-        volume.get("ephemeral")?;
-        Some(format!("{}-{}", object::name(pod), object::str_at(volume, "/name")))
+        volume.ephemeral.as_ref()?;
+        // The ephemeral volume controller creates claims under this name.
+        Some(format!("{}-{}", name(pod), volume.name))
     });
-    named.collect()
+    claims.collect()
 }
 
-fn is_bound(claim: &Value) -> bool {
-    !object::str_at(claim, "/spec/volumeName").is_empty() && !annotation_of(claim, BIND_COMPLETED).is_empty()
+fn claim_spec(claim: &PersistentVolumeClaim) -> PersistentVolumeClaimSpec {
+    claim.spec.clone().unwrap_or_default()
 }
 
-/// A volume that is set aside for the claim already, or the smallest one that fits.
-fn choose<'a>(claim: &Value, volumes: &'a [Value], node: &Value) -> Option<&'a Value> {
-    let bytes = |object: &Value, pointer: &str| {
-        object::str_at(object, pointer).parse::<Quantity>().map_or(0, Quantity::nanos)
+fn volume_name(claim: &PersistentVolumeClaim) -> &str {
+    claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).unwrap_or_default()
+}
+
+fn is_bound(claim: &PersistentVolumeClaim) -> bool {
+    !volume_name(claim).is_empty() && !annotation(claim, BIND_COMPLETED).is_empty()
+}
+
+/// A volume that is pre-bound to the claim already, or the smallest available one that satisfies it.
+fn find_volume<'a>(
+    claim: &PersistentVolumeClaim,
+    volumes: &'a [PersistentVolume],
+    node: &Node,
+) -> Option<&'a PersistentVolume> {
+    let wanted = claim_spec(claim);
+    let requests = wanted.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+    let requested = storage(requests);
+    let satisfies = |volume: &&PersistentVolume| {
+        let Some(spec) = &volume.spec else { return false };
+        !is_terminating(*volume)
+            && (is_prebound(spec, claim) || is_available(volume, spec))
+            && spec.storage_class_name.as_deref().unwrap_or_default()
+                == wanted.storage_class_name.as_deref().unwrap_or_default()
+            && storage(spec.capacity.as_ref()).zip(requested).is_some_and(|(has, needs)| has >= needs)
+            && wanted
+                .access_modes
+                .iter()
+                .flatten()
+                .all(|mode| spec.access_modes.iter().flatten().any(|offered| offered == mode))
+            && volume_mode(spec.volume_mode.as_deref()) == volume_mode(wanted.volume_mode.as_deref())
+            && wanted.selector.as_ref().is_none_or(|selector| matches_labels(selector, *volume))
+            && is_accessible(volume, node)
     };
-    let modes = |object: &Value| object["spec"]["accessModes"].as_array().cloned().unwrap_or_default();
-    let volume_mode = |object: &Value| match object::str_at(object, "/spec/volumeMode") {
-        "" => "Filesystem".to_owned(),
-        mode => mode.to_owned(),
-    };
-    let is_for = |volume: &Value| {
-        let Some(reference) = volume.pointer("/spec/claimRef") else { return false };
-        let uid = object::str_at(reference, "/uid");
-        reference["name"] == object::name(claim)
-            && reference["namespace"] == object::namespace(claim)
-            && (uid.is_empty() || uid == object::uid(claim))
-    };
-    let is_free = |volume: &Value| {
-        volume.pointer("/spec/claimRef").is_none() && object::str_at(volume, "/status/phase") == "Available"
-    };
-    let fits = |volume: &Value| {
-        !object::is_deleting(volume)
-            && (is_for(volume) || is_free(volume))
-            && object::str_at(volume, "/spec/storageClassName")
-                == object::str_at(claim, "/spec/storageClassName")
-            && bytes(volume, "/spec/capacity/storage") >= bytes(claim, "/spec/resources/requests/storage")
-            && modes(claim).iter().all(|mode| modes(volume).contains(mode))
-            && volume_mode(volume) == volume_mode(claim)
-            && claim.pointer("/spec/selector").is_none_or(|selector| selects(selector, volume))
-            && reaches(volume, node)
-    };
-    volumes.iter().filter(|volume| fits(volume)).min_by_key(|volume| {
-        (!is_for(volume), bytes(volume, "/spec/capacity/storage"), object::name(volume).to_owned())
+    volumes.iter().filter(satisfies).min_by_key(|volume| {
+        let spec = volume.spec.as_ref();
+        let prebound = spec.is_some_and(|spec| is_prebound(spec, claim));
+        let capacity = storage(spec.and_then(|spec| spec.capacity.as_ref()));
+        (!prebound, capacity, name(*volume).to_owned())
     })
 }
 
-/// Whether a class makes volumes for a node.
-fn serves(class: &Value, node: &Value) -> bool {
-    let terms = class.get("allowedTopologies").and_then(Value::as_array);
-    let Some(terms) = terms.filter(|terms| !terms.is_empty()) else { return true };
-    let labels = object::meta(node, "labels");
-    terms.iter().any(|term| {
-        let rules = term["matchLabelExpressions"].as_array().into_iter().flatten();
-        rules.into_iter().all(|rule| {
-            let value = labels.and_then(|labels| labels.get(object::str_at(rule, "/key")));
-            value.is_some_and(|value| {
-                rule["values"].as_array().into_iter().flatten().any(|known| known == value)
-            })
+/// The amount of storage; 0 when absent, none when it is not a quantity.
+fn storage(amounts: Option<&BTreeMap<String, ApiQuantity>>) -> Option<i128> {
+    let Some(amount) = amounts.and_then(|amounts| amounts.get("storage")) else { return Some(0) };
+    amount.0.parse::<Quantity>().ok().map(Quantity::nanos)
+}
+
+fn volume_mode(mode: Option<&str>) -> &str {
+    mode.filter(|mode| !mode.is_empty()).unwrap_or("Filesystem")
+}
+
+fn is_prebound(spec: &PersistentVolumeSpec, claim: &PersistentVolumeClaim) -> bool {
+    let Some(reference) = &spec.claim_ref else { return false };
+    let known = reference.uid.as_deref().unwrap_or_default();
+    reference.name.as_deref() == Some(name(claim))
+        && reference.namespace.as_deref() == Some(namespace(claim))
+        && (known.is_empty() || known == uid(claim))
+}
+
+fn is_available(volume: &PersistentVolume, spec: &PersistentVolumeSpec) -> bool {
+    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+    spec.claim_ref.is_none() && phase == Some("Available")
+}
+
+/// Whether the allowed topologies of a class include a node.
+fn allows_node(class: &StorageClass, node: &Node) -> bool {
+    let terms = class.allowed_topologies.as_deref().unwrap_or_default();
+    terms.is_empty()
+        || terms.iter().any(|term| {
+            let mut rules = term.match_label_expressions.iter().flatten();
+            rules.all(|rule| node.labels().get(&rule.key).is_some_and(|value| rule.values.contains(value)))
         })
-    })
 }
 
-/// Has all claims of a pod bound to volumes that can be used on the node.
-pub(crate) async fn prepare(
+/// Binds all claims of a pod to volumes that are accessible from the node.
+pub(crate) async fn pre_bind(
     api: &Api,
-    pod: &Value,
-    node: &Value,
+    pod: &Pod,
+    node: &Node,
     timeout: Duration,
     permit: &mut Permit,
 ) -> Result<()> {
     let deadline = Instant::now() + timeout;
-    let mut waiting = Vec::new();
+    let mut unbound = Vec::new();
     for name in claim_names(pod) {
-        let key = Key::new(object::namespace(pod), &name);
+        let key = Key::new(namespace(pod), &name);
         let claim = get_claim(api, &key).await?;
         if is_bound(&claim) {
-            check_reach(api, &claim, node).await?;
+            check_accessible(api, &claim, node).await?;
         } else {
-            place(api, &claim, node).await?;
-            waiting.push(key);
+            select_volume(api, &claim, node).await?;
+            unbound.push(key);
         }
     }
-    if waiting.is_empty() {
+    if unbound.is_empty() {
         return Ok(());
     }
-    match permit.release_during(tokio::time::timeout_at(deadline, wait(api, &waiting, node))).await {
-        Ok(waited) => waited,
+    let bound = wait_until_bound(api, &unbound, node);
+    match permit.release_during(tokio::time::timeout_at(deadline, bound)).await {
+        Ok(bound) => bound,
         Err(_) => Err(Error::Timeout { step: "binding the volumes of the pod", limit: timeout }),
     }
 }
 
-/// Takes back that the first users of claims will run on the node; volumes that are bound stay so.
-pub(crate) async fn undo(api: &Api, pod: &Value, node: &str) -> Result<()> {
+/// Removes the selected node from unbound claims; bound volumes stay bound.
+pub(crate) async fn rollback(api: &Api, pod: &Pod, node: &str) -> Result<()> {
     for name in claim_names(pod) {
-        let key = Key::new(object::namespace(pod), &name);
+        let key = Key::new(namespace(pod), &name);
         let claim = match get_claim(api, &key).await {
-            Err(Error::Missing { .. }) => continue,
+            Err(Error::NotFound { .. }) => continue,
             claim => claim?,
         };
-        if is_bound(&claim) || annotation_of(&claim, SELECTED_NODE) != node {
+        if is_bound(&claim) || annotation(&claim, SELECTED_NODE) != node {
             continue;
         }
-        let patch = json!({"metadata": {"uid": object::uid(&claim), "annotations": {SELECTED_NODE: null}}});
-        match api.patch_dynamic(&kind::PERSISTENT_VOLUME_CLAIM, &key, Part::Main, &patch).await {
+        let patch = json!({"metadata": {"uid": uid(&claim), "annotations": {SELECTED_NODE: null}}});
+        match api.patch::<PersistentVolumeClaim>(&key, Part::Main, &patch).await {
             Err(error) if error.is_not_found() => {}
             written => {
-                written.doing(|| format!("write volume claim `{key}`"))?;
+                written.during(|| format!("write volume claim `{key}`"))?;
             }
         }
     }
     Ok(())
 }
 
-async fn get_claim(api: &Api, key: &Key) -> Result<Value> {
-    match api.get_dynamic(&kind::PERSISTENT_VOLUME_CLAIM, key).await {
+async fn get_claim(api: &Api, key: &Key) -> Result<PersistentVolumeClaim> {
+    match api.get(key).await {
         Err(error) if error.is_not_found() => {
-            Err(Error::Missing { kind: "volume claim", name: key.to_string() })
+            Err(Error::NotFound { kind: "volume claim", name: key.to_string() })
         }
-        claim => claim.doing(|| format!("read volume claim `{key}`")),
+        claim => claim.during(|| format!("read volume claim `{key}`")),
     }
 }
 
-fn refused(claim: &Value, reason: String) -> Error {
-    Error::Volume { claim: Key::of(claim).to_string(), reason }
+fn volume_error(claim: &PersistentVolumeClaim, reason: String) -> Error {
+    Error::Volume { claim: key(claim).to_string(), reason }
 }
 
-async fn check_reach(api: &Api, claim: &Value, node: &Value) -> Result<()> {
-    let name = object::str_at(claim, "/spec/volumeName");
-    let volume = match api.get_dynamic(&kind::PERSISTENT_VOLUME, &Key::new("", name)).await {
+async fn check_accessible(api: &Api, claim: &PersistentVolumeClaim, node: &Node) -> Result<()> {
+    let volume_name = volume_name(claim);
+    let volume = match api.get::<PersistentVolume>(&Key::new("", volume_name)).await {
         Err(error) if error.is_not_found() => {
-            return Err(refused(claim, format!("its volume `{name}` is gone")));
+            return Err(volume_error(claim, format!("its volume `{volume_name}` is gone")));
         }
-        volume => volume.doing(|| format!("read volume `{name}`"))?,
+        volume => volume.during(|| format!("read volume `{volume_name}`"))?,
     };
-    if reaches(&volume, node) {
+    if is_accessible(&volume, node) {
         return Ok(());
     }
-    Err(refused(claim, format!("its volume `{name}` cannot be used on node `{}`", object::name(node))))
+    let reason = format!("its volume `{volume_name}` cannot be used on node `{}`", name(node));
+    Err(volume_error(claim, reason))
 }
 
-/// Finds a volume for a claim, or has one made.
-async fn place(api: &Api, claim: &Value, node: &Value) -> Result<()> {
-    if !object::str_at(claim, "/spec/volumeName").is_empty() {
+/// Pre-binds a volume to a claim, or requests one from the provisioner.
+async fn select_volume(api: &Api, claim: &PersistentVolumeClaim, node: &Node) -> Result<()> {
+    if !volume_name(claim).is_empty() {
         return Ok(());
     }
-    let class = object::str_at(claim, "/spec/storageClassName");
-    let unbound = || refused(claim, "it is not bound, and its class does not wait for pods".to_owned());
+    let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()).unwrap_or_default();
+    let unbound =
+        || volume_error(claim, "it is not bound, and its class is not `WaitForFirstConsumer`".to_owned());
     if class.is_empty() {
         return Err(unbound());
     }
-    let class = match api.get_dynamic(&kind::STORAGE_CLASS, &Key::new("", class)).await {
+    let class = match api.get::<StorageClass>(&Key::new("", class)).await {
         Err(error) if error.is_not_found() => {
-            return Err(refused(claim, format!("there is no storage class `{class}`")));
+            return Err(volume_error(claim, format!("there is no storage class `{class}`")));
         }
-        class => class.doing(|| "read the storage class".to_owned())?,
+        class => class.during(|| "read the storage class".to_owned())?,
     };
-    if class["volumeBindingMode"] != "WaitForFirstConsumer" {
+    if class.volume_binding_mode.as_deref() != Some("WaitForFirstConsumer") {
         return Err(unbound());
     }
-    for _ in 0..TRIES {
-        let listed =
-            api.list_dynamic(&kind::PERSISTENT_VOLUME, "").await.doing(|| "list volumes".to_owned())?;
-        let Some(volume) = choose(claim, &listed.items, node) else {
-            return ask_for_volume(api, claim, &class, node).await;
+    for _ in 0..ATTEMPTS_MAX {
+        let listed = api.list::<PersistentVolume>("").await.during(|| "list volumes".to_owned())?;
+        let Some(volume) = find_volume(claim, &listed.items, node) else {
+            return provision(api, claim, &class, node).await;
         };
-        if object::str_at(volume, "/spec/claimRef/uid") == object::uid(claim) {
+        let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+        if reference.and_then(|reference| reference.uid.as_deref()) == Some(uid(claim)) {
             return Ok(());
         }
-        match set_aside(api, volume, claim).await {
+        match prebind(api, volume, claim).await {
             Err(error) if error.is_conflict() || error.is_not_found() => {}
-            written => return written.doing(|| format!("set aside volume `{}`", object::name(volume))),
+            written => return written.during(|| format!("pre-bind volume `{}`", name(volume))),
         }
     }
-    Err(Error::Contended { kind: "volume for claim", name: Key::of(claim).to_string() })
+    Err(Error::Conflict { kind: "volume for claim", name: key(claim).to_string() })
 }
 
-/// Keeps a volume for a claim; the controller of volumes does the rest.
-async fn set_aside(api: &Api, volume: &Value, claim: &Value) -> kai_runtime::api::Result<()> {
-    let mut kept = volume.clone();
-    kept["spec"]["claimRef"] = json!({
-        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": object::namespace(claim),
-        "name": object::name(claim), "uid": object::uid(claim),
+/// Sets the claim reference of a volume; the persistent volume controller completes the binding.
+async fn prebind(api: &Api, volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> api::Result<()> {
+    let mut bound = volume.clone();
+    bound.spec.get_or_insert_default().claim_ref = Some(ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("PersistentVolumeClaim".to_owned()),
+        namespace: claim.metadata.namespace.clone(),
+        name: claim.metadata.name.clone(),
+        uid: claim.metadata.uid.clone(),
+        ..ObjectReference::default()
     });
-    object::map_mut(&mut kept["metadata"], "annotations")
-        .insert(BOUND_BY_CONTROLLER.to_owned(), json!("yes"));
-    api.patch_difference_dynamic(&kind::PERSISTENT_VOLUME, Part::Main, volume, &kept).await.map(|_| ())
+    bound.annotations_mut().insert(BOUND_BY_CONTROLLER.to_owned(), "yes".to_owned());
+    api.patch_difference(Part::Main, volume, &bound).await.map(|_| ())
 }
 
-/// Tells whoever makes volumes of the class where the claim's is needed.
-async fn ask_for_volume(api: &Api, claim: &Value, class: &Value, node: &Value) -> Result<()> {
-    let name = object::name(node);
-    let provisioner = object::str_at(class, "/provisioner");
-    if matches!(provisioner, "" | NO_PROVISIONER) || !serves(class, node) {
-        let class = object::name(class);
-        return Err(refused(claim, format!("class `{class}` has no volume for it on node `{name}`")));
+/// Writes the selected node to the claim, from which the provisioner creates a volume.
+async fn provision(
+    api: &Api,
+    claim: &PersistentVolumeClaim,
+    class: &StorageClass,
+    node: &Node,
+) -> Result<()> {
+    let node_name = name(node);
+    if matches!(class.provisioner.as_str(), "" | NO_PROVISIONER) || !allows_node(class, node) {
+        let class = name(class);
+        return Err(volume_error(
+            claim,
+            format!("class `{class}` has no volume for it on node `{node_name}`"),
+        ));
     }
-    if annotation_of(claim, SELECTED_NODE) == name {
+    if annotation(claim, SELECTED_NODE) == node_name {
         return Ok(());
     }
-    let patch = json!({"metadata": {"uid": object::uid(claim), "annotations": {SELECTED_NODE: name}}});
-    let written =
-        api.patch_dynamic(&kind::PERSISTENT_VOLUME_CLAIM, &Key::of(claim), Part::Main, &patch).await;
-    written.map(|_| ()).doing(|| format!("write volume claim `{}`", Key::of(claim)))
+    let patch = json!({"metadata": {"uid": uid(claim), "annotations": {SELECTED_NODE: node_name}}});
+    let written = api.patch::<PersistentVolumeClaim>(&key(claim), Part::Main, &patch).await;
+    written.map(|_| ()).during(|| format!("write volume claim `{}`", key(claim)))
 }
 
-/// Waits until the claims are bound, and checks by what.
-async fn wait(api: &Api, claims: &[Key], node: &Value) -> Result<()> {
-    let (mut pause, longest) = PAUSE;
+/// Waits until the claims are bound, and checks their volumes.
+async fn wait_until_bound(api: &Api, claims: &[Key], node: &Node) -> Result<()> {
+    let mut poll = Backoff::new(POLL);
     for key in claims {
         loop {
             let claim = get_claim(api, key).await?;
             if is_bound(&claim) {
-                check_reach(api, &claim, node).await?;
+                check_accessible(api, &claim, node).await?;
                 break;
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(longest);
+            tokio::time::sleep(poll.next_delay()).await;
         }
     }
     Ok(())
@@ -262,8 +305,9 @@ async fn wait(api: &Api, claims: &[Key], node: &Value) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
 
-    fn volume(name: &str, size: &str, more: &Value) -> Value {
+    fn volume(name: &str, size: &str, more: &Value) -> PersistentVolume {
         let mut volume = json!({
             "metadata": {"name": name, "labels": {"tier": name}},
             "spec": {"capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"], "storageClassName": "local"},
@@ -272,10 +316,10 @@ mod tests {
         for (field, value) in more.as_object().unwrap() {
             volume["spec"][field] = value.clone();
         }
-        volume
+        serde_json::from_value(volume).unwrap()
     }
 
-    fn claim(more: &Value) -> Value {
+    fn claim(more: &Value) -> PersistentVolumeClaim {
         let mut claim = json!({
             "metadata": {"name": "c", "namespace": "x", "uid": "u"},
             "spec": {
@@ -285,16 +329,19 @@ mod tests {
         for (field, value) in more.as_object().unwrap() {
             claim["spec"][field] = value.clone();
         }
-        claim
+        serde_json::from_value(claim).unwrap()
     }
 
-    fn chosen(claim: &Value, volumes: &[Value]) -> Option<String> {
-        let node = json!({"metadata": {"name": "n1", "labels": {"zone": "a"}}});
-        choose(claim, volumes, &node).map(|volume| object::name(volume).to_owned())
+    fn node() -> Node {
+        serde_json::from_value(json!({"metadata": {"name": "n1", "labels": {"zone": "a"}}})).unwrap()
+    }
+
+    fn found(claim: &PersistentVolumeClaim, volumes: &[PersistentVolume]) -> Option<String> {
+        find_volume(claim, volumes, &node()).map(|volume| name(volume).to_owned())
     }
 
     #[test]
-    fn the_smallest_volume_that_fits_is_taken() {
+    fn smallest_satisfying_volume_is_selected() {
         let away = json!({"nodeAffinity": {"required": {"nodeSelectorTerms": [
             {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]},
         ]}}});
@@ -307,32 +354,38 @@ mod tests {
             volume("block", "5Gi", &json!({"volumeMode": "Block"})),
             volume("taken", "5Gi", &json!({"claimRef": {"name": "d", "namespace": "x", "uid": "v"}})),
         ];
-        assert_eq!(chosen(&claim(&json!({})), &volumes).as_deref(), Some("right"));
-        assert_eq!(chosen(&claim(&json!({"volumeMode": "Block"})), &volumes).as_deref(), Some("block"));
-        assert_eq!(chosen(&claim(&json!({"accessModes": ["ReadWriteMany"]})), &volumes), None);
-        let picky = claim(&json!({"selector": {"matchLabels": {"tier": "large"}}}));
-        assert_eq!(chosen(&picky, &volumes).as_deref(), Some("large"));
-        let own = volume("own", "50Gi", &json!({"claimRef": {"name": "c", "namespace": "x", "uid": "u"}}));
-        let volumes = [volume("right", "6Gi", &json!({})), own];
-        assert_eq!(chosen(&claim(&json!({})), &volumes).as_deref(), Some("own"), "it is set aside already");
+        assert_eq!(found(&claim(&json!({})), &volumes).as_deref(), Some("right"));
+        assert_eq!(found(&claim(&json!({"volumeMode": "Block"})), &volumes).as_deref(), Some("block"));
+        assert_eq!(found(&claim(&json!({"accessModes": ["ReadWriteMany"]})), &volumes), None);
+        let selective = claim(&json!({"selector": {"matchLabels": {"tier": "large"}}}));
+        assert_eq!(found(&selective, &volumes).as_deref(), Some("large"));
+        let prebound =
+            volume("prebound", "50Gi", &json!({"claimRef": {"name": "c", "namespace": "x", "uid": "u"}}));
+        let volumes = [volume("right", "6Gi", &json!({})), prebound];
+        assert_eq!(found(&claim(&json!({})), &volumes).as_deref(), Some("prebound"));
     }
 
     #[test]
-    fn only_claims_on_storage_count() {
-        let pod = json!({"metadata": {"name": "a"}, "spec": {"volumes": [
+    fn only_claims_of_volumes_are_bound() {
+        let pod = json!({"metadata": {"name": "a"}, "spec": {"containers": [], "volumes": [
             {"name": "token", "projected": {}}, {"name": "data", "persistentVolumeClaim": {"claimName": "d"}},
             {"name": "scratch", "ephemeral": {}},
         ]}});
-        assert_eq!(claim_names(&pod), ["d", "a-scratch"]);
-        assert!(claim_names(&json!({"spec": {}})).is_empty());
+        assert_eq!(claim_names(&serde_json::from_value(pod).unwrap()), ["d", "a-scratch"]);
+        assert!(claim_names(&Pod::default()).is_empty());
     }
 
     #[test]
-    fn classes_serve_the_topologies_they_name() {
-        let node = json!({"metadata": {"labels": {"zone": "a"}}});
-        let class = |values: Value| json!({"allowedTopologies": [{"matchLabelExpressions": [{"key": "zone", "values": values}]}]});
-        assert!(serves(&json!({}), &node));
-        assert!(serves(&class(json!(["b", "a"])), &node));
-        assert!(!serves(&class(json!(["b"])), &node));
+    fn class_allows_the_nodes_of_its_topologies() {
+        let class = |values: Value| -> StorageClass {
+            let rule = json!({"key": "zone", "values": values});
+            let class = json!({
+                "metadata": {}, "provisioner": "p", "allowedTopologies": [{"matchLabelExpressions": [rule]}],
+            });
+            serde_json::from_value(class).unwrap()
+        };
+        assert!(allows_node(&StorageClass::default(), &node()));
+        assert!(allows_node(&class(json!(["b", "a"])), &node()));
+        assert!(!allows_node(&class(json!(["b"])), &node()));
     }
 }

@@ -1,69 +1,59 @@
-//! Decides what is to be done about one GPU group, from its pods and the bind requests that name it.
+//! Decides about one GPU group, from its pods and the BindRequests that select it.
 //!
-//! Invariant: a reservation goes only when nobody uses it and nobody is about to.
+//! Invariant: a reservation pod is deleted only when no pod uses the group and no open request selects it.
 
 use crate::attempt;
-use crate::bind_target::BindTarget;
-use kai_object as object;
+use crate::bind_target::{BindTarget, StoredRequest};
+use crate::objects::{is_bound, is_terminal, is_terminating, key, namespace, phase};
+use k8s_openapi::api::core::v1::Pod;
 use kai_runtime::Key;
-use serde_json::Value;
 use std::sync::Arc;
 
-/// What is to be done about a group.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Decision {
-    /// Nothing.
     Keep,
-    /// Nobody uses what these pods reserve.
-    DropReservations(Vec<Arc<Value>>),
-    /// These pods use a GPU that nothing reserves, so that others may be given it too.
-    DropUsers(Vec<Arc<Value>>),
+    /// These reservation pods have no user.
+    DeleteReservations(Vec<Arc<Pod>>),
+    /// These pods use a GPU without a reservation, which the scheduler may allocate to other pods.
+    DeleteUsers(Vec<Arc<Pod>>),
 }
 
-/// Whether a pod is over, so that it holds no device.
-pub(crate) fn is_over(pod: &Value) -> bool {
-    matches!(object::str_at(pod, "/status/phase"), "Succeeded" | "Failed")
-}
-
-/// What is to be done about a group.
-///
-/// `pods` are all that carry the group's label, `requests` all that name the group. The request `over` counts as given
-/// up, whatever it says.
+/// `pods` are all pods with the label of the group, `requests` all BindRequests that select it. The request `over`
+/// counts as closed, regardless of its status. Invalid requests count as closed too: they are never bound.
 pub(crate) fn decide(
-    namespace: &str,
-    pods: &[Arc<Value>],
-    requests: &[Arc<Value>],
+    reservation_namespace: &str,
+    pods: &[Arc<Pod>],
+    requests: &[Arc<StoredRequest>],
     over: Option<&Key>,
 ) -> Decision {
-    let (reservations, others): (Vec<&Arc<Value>>, Vec<&Arc<Value>>) =
-        pods.iter().partition(|pod| object::namespace(pod) == namespace);
-    let orders: Vec<BindTarget> = requests
+    let (reservations, others): (Vec<&Arc<Pod>>, Vec<&Arc<Pod>>) =
+        pods.iter().partition(|pod| namespace(&***pod) == reservation_namespace);
+    let open: Vec<&BindTarget> = requests
         .iter()
-        .filter(|request| !object::is_deleting(request))
-        .map(BindTarget::of)
-        .filter(|target| attempt::is_open(&target.status, target.limit) && Some(&target.key) != over)
+        .filter(|request| !request.is_terminating())
+        .filter_map(|request| request.target.as_deref().ok())
+        .filter(|target| {
+            attempt::is_open(&target.status, target.spec.backoff_limit) && Some(&target.key) != over
+        })
         .collect();
-    // A pod that waits without a request carries the label of an attempt that is over.
-    let uses = |pod: &Value| {
-        let bound = !object::str_at(pod, "/spec/nodeName").is_empty();
-        !is_over(pod) && (bound || orders.iter().any(|target| target.pod == Key::of(pod)))
-    };
-    let users: Vec<&Arc<Value>> = others.into_iter().filter(|pod| uses(pod)).collect();
+    // An unbound pod without an open request has the label of an earlier attempt.
+    let uses =
+        |pod: &Pod| !is_terminal(pod) && (is_bound(pod) || open.iter().any(|target| target.pod == key(pod)));
+    let users: Vec<&Arc<Pod>> = others.into_iter().filter(|pod| uses(pod)).collect();
     if users.is_empty() {
-        let free = orders.is_empty() && !reservations.is_empty();
-        return if free {
-            Decision::DropReservations(reservations.into_iter().map(Arc::clone).collect())
+        let unused = open.is_empty() && !reservations.is_empty();
+        return if unused {
+            Decision::DeleteReservations(reservations.into_iter().map(Arc::clone).collect())
         } else {
             Decision::Keep
         };
     }
-    if reservations.iter().any(|pod| !is_over(pod)) {
+    if reservations.iter().any(|pod| !is_terminal(pod)) {
         return Decision::Keep;
     }
-    let running =
-        |pod: &Value| object::str_at(pod, "/status/phase") == "Running" && !object::is_deleting(pod);
-    let lost: Vec<Arc<Value>> = users.into_iter().filter(|pod| running(pod)).map(Arc::clone).collect();
-    if lost.is_empty() { Decision::Keep } else { Decision::DropUsers(lost) }
+    let running = |pod: &Pod| phase(pod) == "Running" && !is_terminating(pod);
+    let unreserved: Vec<Arc<Pod>> = users.into_iter().filter(|pod| running(pod)).map(Arc::clone).collect();
+    if unreserved.is_empty() { Decision::Keep } else { Decision::DeleteUsers(unreserved) }
 }
 
 #[cfg(test)]
@@ -73,100 +63,111 @@ mod tests {
 
     const RESERVED: &str = "kai-resource-reservation";
 
-    fn pod(namespace: &str, name: &str, phase: &str, node: &str) -> Arc<Value> {
-        Arc::new(json!({
+    fn pod(namespace: &str, name: &str, phase: &str, node: &str) -> Arc<Pod> {
+        let pod = json!({
             "metadata": {"namespace": namespace, "name": name}, "spec": {"nodeName": node}, "status": {"phase": phase},
-        }))
+        });
+        Arc::new(serde_json::from_value(pod).unwrap())
     }
 
-    fn reservation(phase: &str) -> Arc<Value> {
+    fn reservation(phase: &str) -> Arc<Pod> {
         pod(RESERVED, "reservation", phase, "n")
     }
 
-    fn request(pod: &str, phase: &str, failed: i32, limit: Option<i32>) -> Arc<Value> {
-        Arc::new(json!({
+    fn request(pod: &str, phase: &str, failed: i32, limit: Option<i32>) -> Arc<StoredRequest> {
+        let request = json!({
             "metadata": {"namespace": "x", "name": pod},
             "spec": {"podName": pod, "backoffLimit": limit}, "status": {"phase": phase, "failedAttempts": failed},
-        }))
+        });
+        Arc::new(serde_json::from_value(request).unwrap())
     }
 
     fn names(decision: Decision) -> (&'static str, Vec<String>) {
-        let names = |pods: Vec<Arc<Value>>| pods.iter().map(|pod| object::name(pod).to_owned()).collect();
+        let names = |pods: Vec<Arc<Pod>>| pods.iter().map(|pod| key(&**pod).name).collect();
         match decision {
             Decision::Keep => ("keep", Vec::new()),
-            Decision::DropReservations(pods) => ("drop reservations", names(pods)),
-            Decision::DropUsers(pods) => ("drop users", names(pods)),
+            Decision::DeleteReservations(pods) => ("delete reservations", names(pods)),
+            Decision::DeleteUsers(pods) => ("delete users", names(pods)),
         }
     }
 
     #[track_caller]
-    fn check(pods: &[Arc<Value>], requests: &[Arc<Value>], wanted: &str, of: &[&str]) {
-        let (what, who) = names(decide(RESERVED, pods, requests, None));
-        assert_eq!((what, who), (wanted, of.iter().map(|name| (*name).to_owned()).collect()));
+    fn check(pods: &[Arc<Pod>], requests: &[Arc<StoredRequest>], expected: &str, of: &[&str]) {
+        let (decision, pods) = names(decide(RESERVED, pods, requests, None));
+        assert_eq!((decision, pods), (expected, of.iter().map(|name| (*name).to_owned()).collect()));
     }
 
     #[test]
-    fn a_reservation_with_users_stays() {
+    fn reservation_with_users_is_kept() {
         check(&[reservation("Running"), pod("x", "a", "Running", "n")], &[], "keep", &[]);
         check(&[reservation("Pending"), pod("x", "a", "Pending", "n")], &[], "keep", &[]);
     }
 
     #[test]
-    fn a_reservation_whose_users_are_over_goes() {
+    fn reservation_without_active_users_is_deleted() {
         check(
             &[reservation("Running"), pod("x", "a", "Succeeded", "n"), pod("x", "b", "Failed", "n")],
             &[],
-            "drop reservations",
+            "delete reservations",
             &["reservation"],
         );
-        check(&[reservation("Running")], &[], "drop reservations", &["reservation"]);
-        check(&[reservation("Failed")], &[], "drop reservations", &["reservation"]);
+        check(&[reservation("Running")], &[], "delete reservations", &["reservation"]);
+        check(&[reservation("Failed")], &[], "delete reservations", &["reservation"]);
     }
 
     #[test]
-    fn running_pods_without_a_reservation_go_and_waiting_ones_stay() {
+    fn running_users_without_a_reservation_are_deleted_and_pending_ones_kept() {
         let pods = [pod("x", "a", "Running", "n"), pod("x", "b", "Pending", "n")];
-        check(&pods, &[], "drop users", &["a"]);
+        check(&pods, &[], "delete users", &["a"]);
         check(&pods[1..], &[], "keep", &[]);
         let [a, b] = pods;
-        check(&[a, b, reservation("Failed")], &[], "drop users", &["a"]);
+        check(&[a, b, reservation("Failed")], &[], "delete users", &["a"]);
     }
 
     #[test]
-    fn a_request_that_is_open_keeps_the_reservation() {
+    fn open_request_keeps_the_reservation() {
         let table = [
             (request("a", "", 0, None), "keep"),
             (request("a", "Pending", 0, None), "keep"),
             (request("a", "Failed", 1, Some(3)), "keep"),
-            (request("a", "Failed", 0, None), "drop reservations"),
-            (request("a", "Failed", 3, Some(3)), "drop reservations"),
-            (request("a", "Succeeded", 0, None), "drop reservations"),
+            (request("a", "Failed", 0, None), "delete reservations"),
+            (request("a", "Failed", 3, Some(3)), "delete reservations"),
+            (request("a", "Succeeded", 0, None), "delete reservations"),
         ];
-        for (request, wanted) in table {
-            let (what, _) = names(decide(RESERVED, &[reservation("Running")], &[request], None));
-            assert_eq!(what, wanted);
+        for (request, expected) in table {
+            let (decision, _) = names(decide(RESERVED, &[reservation("Running")], &[request], None));
+            assert_eq!(decision, expected);
         }
     }
 
     #[test]
-    fn the_request_that_is_being_undone_keeps_nothing() {
+    fn request_of_a_rollback_counts_as_closed() {
         let requests = [request("a", "", 0, None)];
         let pods = [reservation("Running"), pod("x", "a", "Pending", "")];
         let decision = decide(RESERVED, &pods, &requests, Some(&Key::new("x", "a")));
-        assert_eq!(names(decision).0, "drop reservations");
+        assert_eq!(names(decision).0, "delete reservations");
         let others = [request("a", "", 0, None), request("b", "", 0, None)];
         assert_eq!(decide(RESERVED, &pods, &others, Some(&Key::new("x", "a"))), Decision::Keep);
     }
 
     #[test]
-    fn a_label_left_on_a_waiting_pod_keeps_nothing() {
+    fn label_of_an_earlier_attempt_does_not_keep_the_reservation() {
         let pods = [reservation("Running"), pod("x", "a", "Pending", "")];
-        check(&pods, &[], "drop reservations", &["reservation"]);
+        check(&pods, &[], "delete reservations", &["reservation"]);
         check(&pods, &[request("a", "", 0, None)], "keep", &[]);
     }
 
     #[test]
-    fn nothing_comes_of_nothing() {
+    fn invalid_request_does_not_keep_the_reservation() {
+        let invalid = json!({
+            "metadata": {"namespace": "x", "name": "a"}, "spec": {"podName": "a", "backoffLimit": "three"},
+        });
+        let invalid: StoredRequest = serde_json::from_value(invalid).unwrap();
+        check(&[reservation("Running")], &[Arc::new(invalid)], "delete reservations", &["reservation"]);
+    }
+
+    #[test]
+    fn group_without_pods_needs_no_action() {
         check(&[], &[], "keep", &[]);
         check(&[pod("x", "a", "Succeeded", "n")], &[], "keep", &[]);
     }

@@ -1,52 +1,61 @@
-//! Looks after all GPU groups: whatever happens to their pods and requests, nothing stays reserved for nobody.
+//! Reconciles GPU groups: deletes reservation pods without users, and users without a reservation.
 
 use super::Reservations;
+use crate::bind_target::StoredRequest;
 use crate::error::Error;
-use crate::informers::{BIND_REQUEST, BY_GROUP, groups_of, selected_groups};
+use crate::informers::BY_GROUP;
+use crate::objects::gpu_groups;
+use k8s_openapi::api::core::v1::Pod;
+use kai_api::BindRequest;
 use kai_runtime::api;
-use kai_runtime::controller::{Action, Context, DynamicController};
-use kai_runtime::informer::Informers;
-use kai_runtime::kind::{self, Key, ResourceKind};
-use serde_json::Value;
+use kai_runtime::controller::{Action, Context, Controller, Watch};
+use kai_runtime::{Key, ResourceKind};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The controller of GPU groups; its keys are their names.
+/// The controller of GPU groups; its keys are the names of the groups.
 #[derive(Debug)]
 pub(crate) struct GpuGroupController {
     pub(crate) reservations: Arc<Reservations>,
-    /// How often a group that has pods is looked at though nothing happens to it.
+    /// Resync interval of groups with pods.
     pub(crate) resync: Duration,
     pub(crate) workers: usize,
 }
 
-impl DynamicController for GpuGroupController {
+impl Controller for GpuGroupController {
     const NAME: &'static str = "gpu-groups";
-
-    fn kinds(&self) -> Vec<ResourceKind> {
-        vec![kind::POD, BIND_REQUEST]
-    }
 
     fn workers(&self) -> usize {
         self.workers
     }
 
-    fn map_to_keys(&self, _: &Informers, kind: &ResourceKind, changed: &Value) -> Vec<Key> {
-        let groups = if *kind == kind::POD { groups_of(changed) } else { selected_groups(changed) };
-        groups.into_iter().collect::<BTreeSet<_>>().into_iter().map(|group| Key::new("", group)).collect()
+    fn watches(&self) -> Vec<Watch<Self>> {
+        vec![
+            Watch::typed::<Pod>(|_, _, pod| keys(gpu_groups(pod))),
+            Watch::of::<StoredRequest>(ResourceKind::of::<BindRequest>(), |_, _, request| {
+                keys(request.gpu_groups().iter().map(String::as_str))
+            }),
+        ]
     }
 
     async fn reconcile(&self, context: &Context, key: &Key) -> api::Result<Action> {
-        let settled = tokio::time::timeout(self.resync, self.reservations.settle(&key.name, None)).await;
-        match settled.unwrap_or(Err(Error::Timeout { step: "settling the group", limit: self.resync })) {
+        let synced = tokio::time::timeout(self.resync, self.reservations.sync_group(&key.name, None)).await;
+        let late = Error::Timeout { step: "synchronising the GPU group", limit: self.resync };
+        match synced.unwrap_or(Err(late)) {
             Ok(()) => {}
-            Err(Error::Api { refusal, .. }) => return Err(refusal),
+            Err(Error::Api { cause, .. }) => return Err(cause),
             Err(error) => {
-                tracing::warn!(group = %key.name, error = &error as &dyn std::error::Error, "a GPU group is not settled");
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(group = %key.name, error, "cannot synchronise a GPU group");
             }
         }
-        let used = !context.informers.dynamic(&kind::POD).by_index(BY_GROUP, &key.name).is_empty();
-        Ok(if used { Action::RequeueAfter(self.resync) } else { Action::AwaitChange })
+        let has_pods = !context.informers.store::<Pod>().by_index(BY_GROUP, &key.name).is_empty();
+        Ok(if has_pods { Action::RequeueAfter(self.resync) } else { Action::AwaitChange })
     }
+}
+
+fn keys<'a>(groups: impl IntoIterator<Item = &'a str>) -> Vec<Key> {
+    let groups: BTreeSet<&str> = groups.into_iter().collect();
+    groups.into_iter().map(|group| Key::new("", group)).collect()
 }

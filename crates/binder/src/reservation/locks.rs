@@ -1,20 +1,20 @@
-//! One lock for each name, made when somebody wants it and gone with its last user.
+//! One asynchronous lock for each GPU group, created on demand and dropped with its last user.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use tokio::sync::OwnedMutexGuard;
 
-/// Locks by name.
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
     held: Mutex<BTreeMap<String, Weak<tokio::sync::Mutex<()>>>>,
 }
 
 impl Locks {
-    /// Waits until nobody else holds the name. Turns are given in the order of asking.
+    /// Acquires the lock of a name. Waiters are served in order.
     pub(crate) async fn lock(&self, name: &str) -> OwnedMutexGuard<()> {
         let lock = {
-            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut held = self.held.lock();
             held.retain(|_, lock| lock.strong_count() > 0);
             if let Some(lock) = held.get(name).and_then(Weak::upgrade) {
                 lock
@@ -34,7 +34,7 @@ mod tests {
     use std::time::Duration;
 
     #[tokio::test(flavor = "current_thread", start_paused = true)]
-    async fn a_name_is_held_by_one_at_a_time_and_forgotten_by_the_last() {
+    async fn lock_is_exclusive_for_each_name_and_dropped_after_use() {
         let locks = Arc::new(Locks::default());
         let first = locks.lock("a").await;
         let other = locks.lock("b").await;
@@ -49,6 +49,6 @@ mod tests {
         drop(other);
         drop(locks.lock("c").await);
         drop(locks.lock("d").await);
-        assert!(locks.held.lock().unwrap().len() <= 2, "names without holders are forgotten");
+        assert!(locks.held.lock().len() <= 2, "unused locks are dropped");
     }
 }

@@ -1,96 +1,124 @@
-//! What a reservation pod looks like: it asks for one GPU, and so keeps a shared GPU from everybody else.
+//! Builds reservation pods: they request one GPU, so that the kubelet allocates it to no other pod.
 
 use crate::options::Options;
+use k8s_openapi::api::core::v1::{
+    Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod, PodSpec, ResourceRequirements, Toleration,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kai_api::well_known::{annotation, env, label, label_value, resource};
 use ring::digest::{SHA256, digest};
-use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// What the container of a reservation pod is called.
 const CONTAINER: &str = "resource-reservation";
 
-/// The name of the reservation pod of a group on a node. It follows from both, so that nobody makes a second one.
+/// The name of the reservation pod of a group on a node. It is derived from both, so that a second one cannot be
+/// created. The form is KAI's.
 pub(crate) fn name(node: &str, group: &str) -> String {
     let hash = digest(&SHA256, format!("{node}/{group}").as_bytes());
     let mut name = "gpu-reservation-".to_owned();
     for byte in &hash.as_ref()[..8] {
-        write!(name, "{byte:02x}").expect("text can be written to");
+        write!(name, "{byte:02x}").expect("writing to a string does not fail");
     }
     name
 }
 
-/// The reservation pod of a group on a node. It bears what the pod it is made for bears.
-pub(crate) fn build(options: &Options, node: &str, group: &str, tolerations: Option<&Value>) -> Value {
-    let field = |path: &str| json!({"fieldRef": {"fieldPath": path}});
-    let mut container = json!({
-        "name": CONTAINER, "imagePullPolicy": "IfNotPresent", "image": options.reservation_image,
-        "resources": resources(options.reservation_resources.as_ref()),
-        "env": [
-            {"name": env::POD_NAME, "valueFrom": field("metadata.name")},
-            {"name": env::POD_NAMESPACE, "valueFrom": field("metadata.namespace")},
-        ],
-    });
-    if options.fake_gpu_nodes {
-        container["image"] = Value::from("ubuntu");
-        container["args"] = json!(["sleep", "infinity"]);
-    }
-    if let Some(context) = &options.reservation_container_security_context {
-        container["securityContext"] = context.clone();
-    }
-    let mut spec = json!({
-        "nodeName": node, "serviceAccountName": options.reservation_service_account, "containers": [container],
-    });
-    if let Some(tolerations) = tolerations {
-        spec["tolerations"] = tolerations.clone();
-    }
-    if let Some(context) = &options.reservation_pod_security_context {
-        spec["securityContext"] = context.clone();
-    }
-    if !options.runtime_class_name.is_empty() {
-        spec["runtimeClassName"] = Value::from(options.runtime_class_name.as_str());
-    }
-    json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {
-            "name": name(node, group), "namespace": options.reservation_namespace,
-            "labels": {label::APP: options.reservation_app_label, label::GPU_GROUP: group},
-            "annotations": {annotation::KARPENTER_DO_NOT_DISRUPT: label_value::TRUE},
+/// The reservation pod of a group on a node, with the tolerations of the pod that it is created for.
+pub(crate) fn build(options: &Options, node: &str, group: &str, tolerations: Option<Vec<Toleration>>) -> Pod {
+    let text = |text: &str| Some(text.to_owned());
+    let pairs = |pairs: &[(&str, &str)]| {
+        Some(pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
+    };
+    Pod {
+        metadata: ObjectMeta {
+            name: Some(name(node, group)),
+            namespace: text(&options.reservation_namespace),
+            labels: pairs(&[(label::APP, &options.reservation_app_label), (label::GPU_GROUP, group)]),
+            annotations: pairs(&[(annotation::KARPENTER_DO_NOT_DISRUPT, label_value::TRUE)]),
+            ..ObjectMeta::default()
         },
-        "spec": spec,
-    })
+        spec: Some(PodSpec {
+            node_name: text(node),
+            service_account_name: text(&options.reservation_service_account),
+            containers: vec![container(options)],
+            tolerations,
+            security_context: options.reservation_pod_security_context.clone(),
+            runtime_class_name: text(&options.runtime_class_name).filter(|name| !name.is_empty()),
+            ..PodSpec::default()
+        }),
+        status: None,
+    }
 }
 
-/// Exactly one GPU, and what else was configured.
-fn resources(configured: Option<&Value>) -> Value {
-    let part = |name: &str| {
-        let given = configured.and_then(|given| given.get(name)).and_then(Value::as_object);
-        let mut amounts: Map<String, Value> = given.cloned().unwrap_or_default();
-        amounts.insert(resource::NVIDIA_GPU.to_owned(), Value::from("1"));
-        amounts
+fn container(options: &Options) -> Container {
+    let (image, args) = if options.fake_gpu_nodes {
+        ("ubuntu", Some(vec!["sleep".to_owned(), "infinity".to_owned()]))
+    } else {
+        (options.reservation_image.as_str(), None)
     };
-    json!({"requests": part("requests"), "limits": part("limits")})
+    Container {
+        name: CONTAINER.to_owned(),
+        image: Some(image.to_owned()),
+        image_pull_policy: Some("IfNotPresent".to_owned()),
+        args,
+        env: Some(vec![
+            field_variable(env::POD_NAME, "metadata.name"),
+            field_variable(env::POD_NAMESPACE, "metadata.namespace"),
+        ]),
+        resources: Some(resources(options.reservation_resources.as_ref())),
+        security_context: options.reservation_container_security_context.clone(),
+        ..Container::default()
+    }
+}
+
+fn field_variable(name: &str, path: &str) -> EnvVar {
+    let field_ref = ObjectFieldSelector { field_path: path.to_owned(), api_version: None };
+    let value_from = Some(EnvVarSource { field_ref: Some(field_ref), ..EnvVarSource::default() });
+    EnvVar { name: name.to_owned(), value: None, value_from }
+}
+
+/// Exactly one GPU, and the configured requests and limits of other resources.
+fn resources(configured: Option<&ResourceRequirements>) -> ResourceRequirements {
+    let with_gpu = |configured: Option<&BTreeMap<String, Quantity>>| {
+        let mut amounts = configured.cloned().unwrap_or_default();
+        amounts.insert(resource::NVIDIA_GPU.to_owned(), Quantity("1".to_owned()));
+        Some(amounts)
+    };
+    ResourceRequirements {
+        requests: with_gpu(configured.and_then(|configured| configured.requests.as_ref())),
+        limits: with_gpu(configured.and_then(|configured| configured.limits.as_ref())),
+        claims: None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::{Value, json};
+
+    fn built(options: &Options, tolerations: &Value) -> Value {
+        let tolerations = serde_json::from_value(tolerations.clone()).unwrap();
+        serde_json::to_value(build(options, "n", "g", tolerations)).unwrap()
+    }
 
     #[test]
-    fn the_name_is_what_kai_calls_it() {
+    fn name_is_derived_as_in_kai() {
         // First eight bytes of the SHA-256 of `node-1/group-1`, by sha256sum.
         assert_eq!(name("node-1", "group-1"), "gpu-reservation-ca239632e9e20d1c");
         assert_ne!(name("node-1", "a"), name("node-2", "a"));
     }
 
     #[test]
-    fn a_reservation_asks_for_one_gpu_whatever_is_configured() {
+    fn reservation_pod_requests_exactly_one_gpu() {
+        let resources = json!({
+            "requests": {"cpu": "50m", "nvidia.com/gpu": "4"}, "limits": {"nvidia.com/gpu": "4"},
+        });
         let options = Options {
-            reservation_resources: Some(json!({
-                "requests": {"cpu": "50m", "nvidia.com/gpu": "4"}, "limits": {"nvidia.com/gpu": "4"},
-            })),
+            reservation_resources: Some(serde_json::from_value(resources).unwrap()),
             ..Options::default()
         };
-        let pod = build(&options, "n", "g", Some(&json!([{"operator": "Exists"}])));
+        let pod = built(&options, &json!([{"operator": "Exists"}]));
         assert_eq!(
             pod["spec"]["containers"][0]["resources"],
             json!({"requests": {"cpu": "50m", "nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}})
@@ -102,14 +130,14 @@ mod tests {
         );
         assert_eq!(pod["metadata"]["annotations"], json!({"karpenter.sh/do-not-disrupt": "true"}));
         assert!(pod["spec"].get("runtimeClassName").is_none());
-        assert!(pod["spec"].get("restartPolicy").is_none(), "kubelets start it again, as for any other pod");
+        assert!(pod["spec"].get("restartPolicy").is_none(), "kubelets restart it, as any other pod");
     }
 
     #[test]
-    fn pretended_gpus_are_held_by_sleeping() {
+    fn reservation_pod_of_a_fake_gpu_sleeps() {
         let options =
             Options { fake_gpu_nodes: true, runtime_class_name: "nvidia".to_owned(), ..Options::default() };
-        let pod = build(&options, "n", "g", None);
+        let pod = built(&options, &Value::Null);
         assert_eq!(pod["spec"]["containers"][0]["image"], "ubuntu");
         assert_eq!(pod["spec"]["containers"][0]["args"], json!(["sleep", "infinity"]));
         assert_eq!(pod["spec"]["runtimeClassName"], "nvidia");

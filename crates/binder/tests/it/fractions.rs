@@ -394,7 +394,7 @@ async fn a_pod_that_no_webhook_has_prepared_is_refused_unless_allowed() {
     let labels = left["metadata"].get("labels").cloned().unwrap_or_else(|| json!({}));
     assert_eq!(labels, json!({}));
 
-    let options = Options { unprepared_pods: true, ..Options::default() };
+    let options = Options { allow_unmutated_pods: true, ..Options::default() };
     let world = World::with(one_node(), options, Reporter::Runs).await;
     let made = world.create(&kind::POD, unprepared()).await;
     world.request(&made, "node-1", &fraction(&["g-1"])).await;
