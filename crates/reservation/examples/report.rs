@@ -1,8 +1,8 @@
-//! Reports the GPU of this machine as a reservation pod would: to a pod on an embedded API server.
+//! Reports the GPU of this machine as a reservation pod does, to a pod on an embedded API server.
 //!
-//! For machines with one NVIDIA GPU; elsewhere it says what is missing and fails.
+//! Needs a machine with exactly one NVIDIA GPU; fails with a hint elsewhere.
 
-#![expect(clippy::print_stdout, reason = "what it is for")]
+#![expect(clippy::print_stdout, reason = "an example prints its result")]
 
 use kai_api::well_known::annotation;
 use kai_reservation::{DeviceSource, Options, report};
@@ -16,17 +16,17 @@ use std::process::ExitCode;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let Err(error) = trial().await else { return ExitCode::SUCCESS };
+    let Err(error) = report_twice().await else { return ExitCode::SUCCESS };
     println!("error: {error}");
     let mut cause = error.source();
     while let Some(error) = cause {
-        println!("  because: {error}");
+        println!("  caused by: {error}");
         cause = error.source();
     }
     ExitCode::FAILURE
 }
 
-async fn trial() -> Result<(), Box<dyn Error>> {
+async fn report_twice() -> Result<(), Box<dyn Error>> {
     let cluster = Cluster::builder().without_controllers().start().await?;
     let pod = Key::new("default", "gpu-reservation-0123456789abcdef");
     let object = json!({
@@ -36,8 +36,8 @@ async fn trial() -> Result<(), Box<dyn Error>> {
     cluster.api().create_dynamic(&kind::POD, &pod.namespace, &object).await?;
     let api = Api::new(cluster.client("reservation"), "reservation");
     let options = Options { pod: pod.clone(), source: DeviceSource::Nvml };
-    for time in ["first", "second"] {
-        println!("{time} start: {}", report(&api, &options).await?);
+    for run in ["first", "second"] {
+        println!("{run} run: {}", report(&api, &options).await?);
     }
     let annotated = api.get_dynamic(&kind::POD, &pod).await?;
     println!(

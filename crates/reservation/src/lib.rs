@@ -1,99 +1,89 @@
-//! The program inside a reservation pod: it says which GPU the pod holds, and holds it by being there.
+//! The program of a reservation pod: it reports the UUID of the pod's GPU in an annotation, and keeps the pod running.
 //!
-//! The binder cannot know which GPU a node gives to a pod; only somebody inside the pod sees it. [`run`] is that
-//! somebody. Where nodes are simulated nobody is inside, and [`simulated`] speaks for all reservation pods at once.
+//! The kubelet chooses the GPU of a pod, and only a process inside the pod can see which one. [`run`] is that process.
+//! In a simulated cluster no containers run; [`simulated`] reports the GPUs of all reservation pods there.
 
 pub mod device;
 pub mod simulated;
 
 pub use device::DeviceSource;
 
+use k8s_openapi::api::core::v1::Pod;
 use kai_api::well_known::annotation;
-use kai_object as object;
+use kai_runtime::Key;
 use kai_runtime::api::{self, Api, Part};
-use kai_runtime::kind::{self, Key};
 use kai_runtime::process::Process;
-use serde_json::{Value, json};
+use kube::ResourceExt as _;
+use serde_json::json;
 use std::time::Duration;
 
-/// How long to wait before the pod is read again while its node has not said what it gave it.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Poll interval while the kubelet has not reported the devices of the pod.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the program is told.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The pod it runs in: `POD_NAMESPACE` and `POD_NAME` of its environment.
+    /// The pod of the process: `POD_NAMESPACE` and `POD_NAME` of its environment.
     pub pod: Key,
-    /// How it learns which GPU it has.
     pub source: DeviceSource,
 }
 
-/// Why the pod's GPU is not known. Whoever runs the pod starts it again.
+/// Why the GPU cannot be reported. The process exits and the kubelet restarts it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The server refused something, or could not be reached.
-    #[error("cannot {doing} pod `{pod}`\nhint: the pod's service account needs `get` and `patch` on pods")]
+    #[error(
+        "cannot {operation} pod `{pod}`\nhint: the pod's service account needs `get` and `patch` on pods"
+    )]
     Api {
-        /// What.
-        doing: &'static str,
-        /// The pod.
+        operation: &'static str,
         pod: Key,
-        /// Why.
         #[source]
         source: api::Error,
     },
-    /// The GPUs cannot be read.
     #[error(transparent)]
     Device(#[from] device::Error),
-    /// A task of the process ended.
-    #[error("the process stopped working")]
+    #[error("a task of the process ended")]
     Stopped,
 }
 
-/// Says which GPU the pod has, unless it has been said, and stays. Returns only when that cannot be done.
+/// Reports the GPU of the pod and keeps running. Returns only with an error.
 pub async fn run(mut process: Process, options: Options) -> Error {
     match report(&process.api, &options).await {
-        Ok(uuid) => tracing::info!(pod = %options.pod, uuid, "the GPU is reserved"),
+        Ok(uuid) => tracing::info!(pod = %options.pod, uuid, "GPU reserved"),
         Err(error) => return error,
     }
     process.failed().await;
     Error::Stopped
 }
 
-/// Says which GPU the pod has, unless it has been said; the answer is what the pod says.
+/// Reports the GPU of the pod, unless it is reported already. Returns the reported UUID.
 pub async fn report(api: &Api, options: &Options) -> Result<String, Error> {
-    let read = |source| Error::Api { doing: "read", pod: options.pod.clone(), source };
+    let failed = |operation| move |source| Error::Api { operation, pod: options.pod.clone(), source };
     loop {
-        let pod = api.get_dynamic(&kind::POD, &options.pod).await.map_err(read)?;
+        let pod = api.get::<Pod>(&options.pod).await.map_err(failed("read"))?;
         if let Some(known) = reported(&pod) {
             return Ok(known.to_owned());
         }
         let uuid = match options.source {
-            DeviceSource::Nvml => device::only(&device::by_nvml()?)?,
-            DeviceSource::Status => match device::by_status(&pod) {
+            DeviceSource::Nvml => device::single(&device::from_nvml()?)?,
+            DeviceSource::Status => match device::from_status(&pod) {
                 devices if devices.is_empty() => {
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(POLL_INTERVAL).await;
                     continue;
                 }
-                devices => device::only(&devices)?,
+                devices => device::single(&devices)?,
             },
         };
-        let written = write(api, &pod, &uuid).await;
-        return written.map(|()| uuid).map_err(|source| Error::Api {
-            doing: "annotate",
-            pod: options.pod.clone(),
-            source,
-        });
+        return annotate(api, &pod, &uuid).await.map(|()| uuid).map_err(failed("annotate"));
     }
 }
 
-/// What the pod says about its GPU; said once, it stands, even if it is empty.
-fn reported(pod: &Value) -> Option<&str> {
-    object::meta(pod, "annotations")?.get(annotation::RESERVED_GPU)?.as_str()
+/// The reported UUID. A report is final, even an empty one.
+fn reported(pod: &Pod) -> Option<&str> {
+    pod.annotations().get(annotation::RESERVED_GPU).map(String::as_str)
 }
 
-async fn write(api: &Api, pod: &Value, uuid: &str) -> api::Result<()> {
+async fn annotate(api: &Api, pod: &Pod, uuid: &str) -> api::Result<()> {
     let patch =
-        json!({"metadata": {"uid": object::uid(pod), "annotations": {annotation::RESERVED_GPU: uuid}}});
-    api.patch_dynamic(&kind::POD, &Key::of(pod), Part::Main, &patch).await.map(|_| ())
+        json!({"metadata": {"uid": pod.metadata.uid, "annotations": {annotation::RESERVED_GPU: uuid}}});
+    api.patch::<Pod>(&Key::of_typed(pod), Part::Main, &patch).await.map(|_| ())
 }

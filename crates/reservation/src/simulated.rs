@@ -1,25 +1,23 @@
-//! Speaks for the reservation pods of simulated nodes, in which nothing runs.
+//! Reports the GPUs of reservation pods in a simulated cluster, where no containers run.
 //!
-//! A simulated node writes the devices it gives to a pod into the pod's status, as kubelets do. From there each
-//! reservation pod's GPU is written to where the program inside would have written it.
+//! A simulated kubelet writes the devices of a pod to `status.containerStatuses`, as real ones do. This controller copies
+//! the GPU from there to the annotation of each reservation pod.
 
-use crate::{device, reported, write};
+use crate::{annotate, device, reported};
+use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kai_api::well_known::{label, label_value, name};
-use kai_object as object;
+use kai_runtime::Key;
 use kai_runtime::api;
-use kai_runtime::controller::{self, Action, Context, DynamicController};
+use kai_runtime::controller::{self, Action, Context, Controller, Watch};
 use kai_runtime::informer::{Informer, Informers};
-use kai_runtime::kind::{self, Key, ResourceKind};
 use kai_runtime::process::Process;
-use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Which pods are reservation pods.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where they are.
     pub namespace: String,
-    /// Their `app` label.
     pub app_label: String,
 }
 
@@ -32,14 +30,13 @@ impl Default for Options {
     }
 }
 
-/// Runs for as long as it is wanted.
+/// Runs the controller. Never returns.
 pub async fn run(mut process: Process, options: Options) {
     let query = format!("labelSelector={}%3D{}", label::APP, options.app_label);
-    let watched = Informer::dynamic(kind::POD).query(query).trim(keep);
-    let informers = Arc::new(Informers::dynamic_of([watched]));
+    let informers = Arc::new(Informers::default().with(Informer::<Pod>::typed().query(query).trim(trim)));
     let context = Context::new(process.api.clone(), Arc::clone(&informers), process.clock);
     informers.start(&process.api, &process.health, &mut process.tasks);
-    process.tasks.spawn(controller::run_dynamic(Simulated { namespace: options.namespace }, context));
+    process.tasks.spawn(controller::run(Simulated { namespace: options.namespace }, context));
     process.failed().await;
 }
 
@@ -48,53 +45,52 @@ struct Simulated {
     namespace: String,
 }
 
-impl DynamicController for Simulated {
+impl Controller for Simulated {
     const NAME: &'static str = "simulated-reservations";
 
-    fn kinds(&self) -> Vec<ResourceKind> {
-        vec![kind::POD]
-    }
-
-    fn map_to_keys(&self, _: &Informers, _: &ResourceKind, changed: &Value) -> Vec<Key> {
-        let own = object::namespace(changed) == self.namespace;
-        if own { vec![Key::of(changed)] } else { Vec::new() }
+    fn watches(&self) -> Vec<Watch<Self>> {
+        vec![Watch::typed::<Pod>(|controller, _, pod| {
+            let key = Key::of_typed(pod);
+            if key.namespace == controller.namespace { vec![key] } else { Vec::new() }
+        })]
     }
 
     async fn reconcile(&self, context: &Context, key: &Key) -> api::Result<Action> {
-        let Some(pod) = context.informers.dynamic(&kind::POD).get(key) else {
-            return Ok(Action::AwaitChange);
-        };
-        let running = object::str_at(&pod, "/status/phase") == "Running" && !object::is_deleting(&pod);
+        let Some(pod) = context.informers.get::<Pod>(key) else { return Ok(Action::AwaitChange) };
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let running = phase == Some("Running") && pod.metadata.deletion_timestamp.is_none();
         if !running || reported(&pod).is_some() {
             return Ok(Action::AwaitChange);
         }
-        match device::only(&device::by_status(&pod)) {
-            Ok(uuid) => match write(&context.api, &pod, &uuid).await {
+        match device::single(&device::from_status(&pod)) {
+            Ok(uuid) => match annotate(&context.api, &pod, &uuid).await {
                 Err(error) if error.is_not_found() => {}
-                written => written?,
+                annotated => annotated?,
             },
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
-                tracing::debug!(pod = %key, error, "the reservation pod holds no GPU");
+                tracing::debug!(pod = %key, error, "reservation pod without a GPU");
             }
         }
         Ok(Action::AwaitChange)
     }
 }
 
-/// Leaves what is read here.
-fn keep(pod: &mut Value) {
-    let metadata = pod.get("metadata").cloned().unwrap_or_default();
-    let mut kept = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {}, "status": {}});
-    for field in ["name", "namespace", "uid", "resourceVersion", "deletionTimestamp", "annotations"] {
-        if let Some(value) = metadata.get(field) {
-            kept["metadata"][field] = value.clone();
-        }
+/// Removes the fields that are not read here.
+fn trim(pod: &mut Pod) {
+    let full = std::mem::take(&mut pod.metadata);
+    pod.metadata = ObjectMeta {
+        name: full.name,
+        namespace: full.namespace,
+        uid: full.uid,
+        resource_version: full.resource_version,
+        deletion_timestamp: full.deletion_timestamp,
+        annotations: full.annotations,
+        ..ObjectMeta::default()
+    };
+    pod.spec = Some(PodSpec::default());
+    if let Some(full) = pod.status.take() {
+        let PodStatus { phase, container_statuses, .. } = full;
+        pod.status = Some(PodStatus { phase, container_statuses, ..PodStatus::default() });
     }
-    for field in ["phase", "containerStatuses"] {
-        if let Some(value) = pod["status"].get(field) {
-            kept["status"][field] = value.clone();
-        }
-    }
-    *pod = kept;
 }

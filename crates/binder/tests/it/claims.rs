@@ -1,6 +1,6 @@
-//! Claims on devices: allocated and reserved with the pod, and given back when it cannot be bound.
+//! Resource claims: allocated and reserved for the pod, and released by a rollback.
 
-use crate::{Reporter, World, builder, condition, crash_everywhere, fraction, phase, pod};
+use crate::{Reporter, TestCluster, builder, condition, crash_everywhere, fraction, phase, pod};
 use kai_binder::Options;
 use kai_object as object;
 use kai_runtime::kind;
@@ -31,108 +31,108 @@ fn claiming(name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn a_claim_is_allocated_to_the_first_pod_and_reserved_for_all() {
-    let world = World::with(dra_node(), Options::default(), Reporter::Runs).await;
-    world.create(&kind::RESOURCE_CLAIM, json!({"metadata": {"name": "shared"}, "spec": claim_spec()})).await;
+async fn claim_is_allocated_for_the_first_pod_and_reserved_for_each() {
+    let test = TestCluster::with(dra_node(), Options::default(), Reporter::Runs).await;
+    test.create(&kind::RESOURCE_CLAIM, json!({"metadata": {"name": "shared"}, "spec": claim_spec()})).await;
     for name in ["a", "b"] {
-        let made = world.create(&kind::POD, claiming(name)).await;
+        let made = test.create(&kind::POD, claiming(name)).await;
         let devices =
             json!({"resourceClaimAllocations": [{"name": "gpu", "allocation": allocation("gpu-2")}]});
-        world.request(&made, "dra-1", &devices).await;
-        world.until_phase(name, "Succeeded").await;
-        world.until(&kind::POD, name, |pod| phase(pod) == "Running").await;
+        test.request(&made, "dra-1", &devices).await;
+        test.until_phase(name, "Succeeded").await;
+        test.until(&kind::POD, name, |pod| phase(pod) == "Running").await;
     }
-    let claim = world.get(&kind::RESOURCE_CLAIM, "shared").await;
+    let claim = test.get(&kind::RESOURCE_CLAIM, "shared").await;
     assert_eq!(claim["status"]["reservedFor"].as_array().unwrap().len(), 2);
     assert_eq!(claim["status"]["allocation"]["devices"]["results"][0]["device"], "gpu-2");
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn claims_of_a_pod_that_cannot_be_bound_are_given_back_wherever_the_binder_crashes() {
-    let world = World::with(dra_node(), Options::default(), Reporter::Runs).await;
-    world.create(&kind::RESOURCE_CLAIM, json!({"metadata": {"name": "shared"}, "spec": claim_spec()})).await;
-    crash_everywhere(&world, 8, async |requests| {
+async fn claims_of_a_failed_bind_are_released_wherever_the_binder_crashes() {
+    let test = TestCluster::with(dra_node(), Options::default(), Reporter::Runs).await;
+    test.create(&kind::RESOURCE_CLAIM, json!({"metadata": {"name": "shared"}, "spec": claim_spec()})).await;
+    crash_everywhere(&test, 8, async |requests| {
         let name = format!("a-{requests}");
-        let made = world.create(&kind::POD, claiming(&name)).await;
-        // No webhook has seen the pod: the step after the claims fails.
+        let made = test.create(&kind::POD, claiming(&name)).await;
+        // The pod was not mutated by the webhook: the plugin after dynamicresources fails.
         let mut wanted = fraction(&[&format!("g-{requests}")]);
         wanted["resourceClaimAllocations"] = json!([{"name": "gpu", "allocation": allocation("gpu-2")}]);
-        world.request(&made, "node-1", &wanted).await;
-        world.until_phase(&name, "Failed").await;
-        let claim = world.get(&kind::RESOURCE_CLAIM, "shared").await;
+        test.request(&made, "node-1", &wanted).await;
+        test.until_phase(&name, "Failed").await;
+        let claim = test.get(&kind::RESOURCE_CLAIM, "shared").await;
         let status = claim.get("status").cloned().unwrap_or_else(|| json!({}));
         assert_eq!(status, json!({}), "after {requests} requests");
-        world.until_reservations(0).await;
-        world.delete(&kind::POD, &name).await;
+        test.until_reservations(0).await;
+        test.delete(&kind::POD, &name).await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn what_an_earlier_decision_chose_for_the_pod_alone_gives_way() {
-    let world = World::with(dra_node(), Options::default(), Reporter::Runs).await;
-    world.create(&kind::RESOURCE_CLAIM, json!({"metadata": {"name": "shared"}, "spec": claim_spec()})).await;
-    let made = world.create(&kind::POD, claiming("a")).await;
-    // A binder died after it had claimed the device, and the scheduler decided anew.
+async fn earlier_allocation_for_the_pod_alone_is_replaced() {
+    let test = TestCluster::with(dra_node(), Options::default(), Reporter::Runs).await;
+    test.create(&kind::RESOURCE_CLAIM, json!({"metadata": {"name": "shared"}, "spec": claim_spec()})).await;
+    let made = test.create(&kind::POD, claiming("a")).await;
+    // A binder crashed after the allocation, and the scheduler decided again.
     let status = json!({"status": {
         "allocation": allocation("gpu-0"),
         "reservedFor": [{"resource": "pods", "name": "a", "uid": object::uid(&made)}],
     }});
     let key = kai_runtime::Key::new("default", "shared");
     let claims = &kind::RESOURCE_CLAIM;
-    world.cluster.api().patch_dynamic(claims, &key, kai_runtime::api::Part::Status, &status).await.unwrap();
+    test.cluster.api().patch_dynamic(claims, &key, kai_runtime::api::Part::Status, &status).await.unwrap();
     let devices = json!({"resourceClaimAllocations": [{"name": "gpu", "allocation": allocation("gpu-3")}]});
-    world.request(&made, "dra-1", &devices).await;
-    world.until_phase("a", "Succeeded").await;
-    let claim = world.get(&kind::RESOURCE_CLAIM, "shared").await;
+    test.request(&made, "dra-1", &devices).await;
+    test.until_phase("a", "Succeeded").await;
+    let claim = test.get(&kind::RESOURCE_CLAIM, "shared").await;
     assert_eq!(claim["status"]["allocation"]["devices"]["results"][0]["device"], "gpu-3");
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn a_claim_that_is_not_there_fails_the_request() {
-    let world = World::with(dra_node(), Options::default(), Reporter::Runs).await;
-    let made = world.create(&kind::POD, claiming("a")).await;
+async fn missing_claim_or_allocation_fails_the_request() {
+    let test = TestCluster::with(dra_node(), Options::default(), Reporter::Runs).await;
+    let made = test.create(&kind::POD, claiming("a")).await;
     let devices = json!({"resourceClaimAllocations": [{"name": "gpu", "allocation": allocation("gpu-2")}]});
-    world.request(&made, "dra-1", &devices).await;
-    let request = world.until_phase("a", "Failed").await;
+    test.request(&made, "dra-1", &devices).await;
+    let request = test.until_phase("a", "Failed").await;
     assert_eq!(object::str_at(&request, "/status/reason"), "resource claim `default/shared` not found");
-    let made = world.create(&kind::POD, claiming("b")).await;
-    world.request(&made, "dra-1", &json!({"resourceClaimAllocations": [{"name": "gpu"}]})).await;
-    let request = world.until_phase("b", "Failed").await;
-    assert!(object::str_at(&request, "/status/reason").contains("names no devices"), "{request:#}");
-    let told = world.get(&kind::POD, "b").await;
-    assert_eq!(condition(&told, "PodBound").unwrap()["status"], "False");
+    let made = test.create(&kind::POD, claiming("b")).await;
+    test.request(&made, "dra-1", &json!({"resourceClaimAllocations": [{"name": "gpu"}]})).await;
+    let request = test.until_phase("b", "Failed").await;
+    assert!(object::str_at(&request, "/status/reason").contains("has no allocation for it"), "{request:#}");
+    let failed = test.get(&kind::POD, "b").await;
+    assert_eq!(condition(&failed, "PodBound").unwrap()["status"], "False");
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn extended_resources_get_a_claim_of_their_own() {
-    let world = World::with(dra_node(), Options::default(), Reporter::Runs).await;
+async fn extended_resources_get_a_claim_that_a_rollback_deletes() {
+    let test = TestCluster::with(dra_node(), Options::default(), Reporter::Runs).await;
     let extended = json!({
         "allocation": allocation("gpu-1"),
         "deviceRequests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}],
         "containerMappings": [{"containerName": "main", "resourceName": "nvidia.com/gpu", "requestName": "gpu"}],
     });
-    let made = world.create(&kind::POD, pod("a", &json!({}))).await;
-    world.request(&made, "dra-1", &json!({"extendedResourceClaimAllocation": extended})).await;
-    world.until_phase("a", "Succeeded").await;
-    let claims = world.cluster.api().list_dynamic(&kind::RESOURCE_CLAIM, "default").await.unwrap().items;
+    let made = test.create(&kind::POD, pod("a", &json!({}))).await;
+    test.request(&made, "dra-1", &json!({"extendedResourceClaimAllocation": extended})).await;
+    test.until_phase("a", "Succeeded").await;
+    let claims = test.cluster.api().list_dynamic(&kind::RESOURCE_CLAIM, "default").await.unwrap().items;
     assert_eq!(claims.len(), 1);
     let name = object::name(&claims[0]);
     assert!(name.starts_with("a-extended-resources-"), "{name}");
     assert_eq!(claims[0]["status"]["reservedFor"][0]["uid"], object::uid(&made));
-    let told = world.get(&kind::POD, "a").await;
+    let bound = test.get(&kind::POD, "a").await;
     assert_eq!(
-        told["status"]["extendedResourceClaimStatus"],
+        bound["status"]["extendedResourceClaimStatus"],
         json!({"resourceClaimName": name, "requestMappings": extended["containerMappings"]})
     );
 
-    // A pod that also wants a part of a GPU and that no webhook has seen: the claim goes again.
-    let made = world.create(&kind::POD, pod("b", &json!({}))).await;
+    // A pod with a GPU fraction that the webhook has not mutated: the rollback deletes the claim.
+    let made = test.create(&kind::POD, pod("b", &json!({}))).await;
     let mut wanted = fraction(&["g-1"]);
     wanted["extendedResourceClaimAllocation"] = extended;
-    world.request(&made, "node-1", &wanted).await;
-    world.until_phase("b", "Failed").await;
-    let claims = world.cluster.api().list_dynamic(&kind::RESOURCE_CLAIM, "default").await.unwrap().items;
+    test.request(&made, "node-1", &wanted).await;
+    test.until_phase("b", "Failed").await;
+    let claims = test.cluster.api().list_dynamic(&kind::RESOURCE_CLAIM, "default").await.unwrap().items;
     assert!(claims.iter().all(|claim| object::name(claim).starts_with("a-")), "{claims:#?}");
-    assert!(world.get(&kind::POD, "b").await["status"].get("extendedResourceClaimStatus").is_none());
+    assert!(test.get(&kind::POD, "b").await["status"].get("extendedResourceClaimStatus").is_none());
 }

@@ -1,6 +1,6 @@
-//! The binder on the embedded cluster, in virtual time; the tests play the scheduler by writing bind requests.
+//! The binder in the simulated cluster, in virtual time. The tests create BindRequests as a scheduler does.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod claims;
 mod crashes;
@@ -9,7 +9,8 @@ mod plain;
 mod real_control_plane;
 mod volumes;
 
-use kai_binder::{BIND_REQUEST, Options};
+use kai_api::BindRequest;
+use kai_binder::Options;
 use kai_object as object;
 use kai_runtime::api::{Api, DeleteOptions};
 use kai_runtime::kind::{self, Key, ResourceKind};
@@ -17,52 +18,46 @@ use kai_runtime::process::Process;
 use kai_sim::cluster::Builder;
 use kai_sim::{Cluster, NodeGroup};
 use serde_json::{Value, json};
-use std::borrow::Cow;
+use std::sync::LazyLock;
 use std::time::Duration;
 
-/// What the binder is called by the server.
+/// User agent of the binder.
 const BINDER: &str = "binder";
-/// Where reservation pods are.
+/// Namespace of reservation pods.
 const RESERVED: &str = "kai-resource-reservation";
-/// Where a reservation pod says which GPU it holds.
+/// Annotation of a reservation pod with its GPU.
 const DEVICE: &str = "run.ai/reserve_for_gpu_index";
-/// How long a test waits for what must happen, in the cluster's time.
-const PATIENCE: Duration = Duration::from_mins(30);
+/// Time limit of all waits, in virtual time.
+const TIMEOUT: Duration = Duration::from_mins(30);
 
-/// Config maps.
-const CONFIG_MAP: ResourceKind = ResourceKind {
-    group: Cow::Borrowed(""),
-    version: Cow::Borrowed("v1"),
-    kind: Cow::Borrowed("ConfigMap"),
-    plural: Cow::Borrowed("configmaps"),
-    namespaced: true,
-};
+static BIND_REQUEST: LazyLock<ResourceKind> = LazyLock::new(ResourceKind::of::<BindRequest>);
 
-/// Who speaks for reservation pods.
+/// Whether the GPUs of reservation pods are reported.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reporter {
     Runs,
-    Silent,
+    Absent,
 }
 
-/// Runs `scene` again and again, each time with a binder that crashes one request later, until it no longer does. The
-/// scene is told how many requests the binder has; it must leave nothing behind. `least` requests are taken at least.
-async fn crash_everywhere(world: &World, least: u64, scene: impl AsyncFn(u64)) {
+/// Runs `scenario` repeatedly, each time with a binder that crashes one API request later, until it no longer crashes.
+/// The scenario receives the number of requests before the crash and must clean up. `least` is the least number of
+/// requests that it takes.
+async fn crash_everywhere(test: &TestCluster, least: u64, scenario: impl AsyncFn(u64)) {
     for requests in 0.. {
-        let before = world.cluster.faults().counts(BINDER).crashes;
-        world.cluster.faults().crash_after(BINDER, requests);
-        scene(requests).await;
-        // Whoever has not crashed by then never will: the order is forgotten with the next.
-        world.sleep(10).await;
-        if world.cluster.faults().counts(BINDER).crashes == before {
+        let before = test.cluster.faults().counts(BINDER).crashes;
+        test.cluster.faults().crash_after(BINDER, requests);
+        scenario(requests).await;
+        // A crash that has not happened by now is replaced by the next one.
+        test.sleep(10).await;
+        if test.cluster.faults().counts(BINDER).crashes == before {
             assert!(requests > least, "{requests} requests are too few");
             return;
         }
     }
 }
 
-/// A cluster with a binder.
-struct World {
+/// A simulated cluster with a binder.
+struct TestCluster {
     cluster: Cluster,
 }
 
@@ -70,17 +65,17 @@ fn builder() -> Builder {
     Cluster::builder().seed(1).starting_at("2026-01-01T00:00:00Z".parse().unwrap())
 }
 
-impl World {
+impl TestCluster {
     /// One node with eight GPUs.
     async fn new() -> Self {
         Self::with(builder().nodes([NodeGroup::gpu_nodes(1, 8)]), Options::default(), Reporter::Runs).await
     }
 
     async fn with(builder: Builder, options: Options, reporter: Reporter) -> Self {
-        let mut world = Self::without_binder(builder, reporter).await;
-        world.start_binder(options);
-        world.sleep(2).await;
-        world
+        let mut test = Self::without_binder(builder, reporter).await;
+        test.start_binder(options);
+        test.sleep(2).await;
+        test
     }
 
     async fn without_binder(builder: Builder, reporter: Reporter) -> Self {
@@ -140,23 +135,23 @@ impl World {
         self.cluster.api().list_dynamic(&kind::POD, RESERVED).await.unwrap().items
     }
 
-    /// Asks the binder to put a pod on a node.
+    /// Creates a BindRequest for a pod and a node.
     async fn request(&self, pod: &Value, node: &str, more: &Value) -> Value {
         self.create(&BIND_REQUEST, bind_request(pod, node, more)).await
     }
 
-    /// Waits until the object is as wanted, and returns it.
-    async fn until(&self, kind: &ResourceKind, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    /// Waits until the object satisfies a condition, and returns it.
+    async fn until(&self, kind: &ResourceKind, name: &str, condition: impl Fn(&Value) -> bool) -> Value {
         let begin = tokio::time::Instant::now();
         loop {
             let found = self.find(kind, name).await;
             if let Some(found) = &found
-                && wanted(found)
+                && condition(found)
             {
                 return found.clone();
             }
             let waited = begin.elapsed();
-            assert!(waited < PATIENCE, "{} {name} stays {:#}", kind.kind, found.unwrap_or_default());
+            assert!(waited < TIMEOUT, "{} {name} stays {:#}", kind.kind, found.unwrap_or_default());
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
@@ -164,7 +159,7 @@ impl World {
     async fn gone(&self, kind: &ResourceKind, name: &str) {
         let begin = tokio::time::Instant::now();
         while let Some(found) = self.find(kind, name).await {
-            assert!(begin.elapsed() < PATIENCE, "{} {name} stays: {found:#}", kind.kind);
+            assert!(begin.elapsed() < TIMEOUT, "{} {name} stays: {found:#}", kind.kind);
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
@@ -176,23 +171,23 @@ impl World {
             if found.len() == count {
                 return found;
             }
-            assert!(begin.elapsed() < PATIENCE, "there are not {count} reservations: {found:#?}");
+            assert!(begin.elapsed() < TIMEOUT, "there are not {count} reservations: {found:#?}");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
 
-    async fn until_phase(&self, name: &str, wanted: &str) -> Value {
-        self.until(&BIND_REQUEST, name, |request| phase(request) == wanted).await
+    async fn until_phase(&self, name: &str, expected: &str) -> Value {
+        self.until(&BIND_REQUEST, name, |request| phase(request) == expected).await
     }
 
     async fn sleep(&self, seconds: u64) {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
     }
 
-    /// What the binder asked of the server since the beginning, watches left out: method and path of each.
-    fn asked(&self, method: &str) -> Vec<String> {
+    /// Paths of the binder's requests with a method since the start, without watches.
+    fn requests(&self, method: &str) -> Vec<String> {
         let lines = self.cluster.journal().lines();
-        let own = lines.iter().filter_map(|line| line.split_once(" binder asks ")).map(|(_, what)| what);
+        let own = lines.iter().filter_map(|line| line.split_once(" binder request ")).map(|(_, what)| what);
         own.filter(|what| what.starts_with(method))
             .filter_map(|what| what.split(' ').nth(1))
             .filter(|path| !path.contains("watch=") && !path.contains("resourceVersion"))
@@ -201,11 +196,11 @@ impl World {
     }
 
     fn writes(&self) -> Vec<String> {
-        ["POST", "PUT", "PATCH", "DELETE"].iter().flat_map(|method| self.asked(method)).collect()
+        ["POST", "PUT", "PATCH", "DELETE"].iter().flat_map(|method| self.requests(method)).collect()
     }
 }
 
-/// The request that a scheduler writes to have a pod put on a node.
+/// A BindRequest as a scheduler creates it.
 fn bind_request(pod: &Value, node: &str, more: &Value) -> Value {
     let mut request = json!({
         "metadata": {
@@ -236,7 +231,7 @@ fn condition<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
     conditions.iter().find(|condition| condition["type"] == name)
 }
 
-/// A pod for another scheduler than Kubernetes' own.
+/// A pod that kube-scheduler ignores.
 fn pod(name: &str, annotations: &Value) -> Value {
     json!({
         "metadata": {"name": name, "annotations": annotations},
@@ -247,7 +242,7 @@ fn pod(name: &str, annotations: &Value) -> Value {
     })
 }
 
-/// A pod with a part of a GPU, as the admission webhook leaves it.
+/// A pod with a GPU fraction, as mutated by the admission webhook.
 fn shared_pod(name: &str) -> Value {
     pod(
         name,

@@ -1,7 +1,7 @@
-//! The binder on a real control plane, in real time, with simulated nodes.
+//! The binder on a real API server and controller manager, in real time, with simulated nodes.
 
-use crate::{CONFIG_MAP, DEVICE, RESERVED, annotation, condition, fraction, pod, shared_pod};
-use kai_binder::{BIND_REQUEST, Options};
+use crate::{BIND_REQUEST, DEVICE, RESERVED, annotation, condition, fraction, pod, shared_pod};
+use kai_binder::Options;
 use kai_clock::Clock;
 use kai_kubetest::control_plane::{ControlPlane, Controllers, Programs};
 use kai_object as object;
@@ -15,12 +15,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// How long a test waits for what must happen.
-const PATIENCE: Duration = Duration::from_mins(2);
+/// Time limit of all waits.
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 struct Real {
     api: Api,
-    // Dropped from the top: clients end before their server.
+    // Dropped in order: clients end before the server.
     _tasks: JoinSet<()>,
     _plane: ControlPlane,
 }
@@ -68,7 +68,7 @@ impl Real {
             if wanted(&found) {
                 return found;
             }
-            assert!(begin.elapsed() < PATIENCE, "{} {name} stays {:#}", kind.kind, found["status"]);
+            assert!(begin.elapsed() < TIMEOUT, "{} {name} stays {:#}", kind.kind, found["status"]);
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
@@ -120,8 +120,8 @@ async fn real_api_server_accepts_the_writes_of_the_binder() {
     real.request(&made, "nowhere", &json!({"backoffLimit": 2})).await;
     let counted = |request: &Value| request["status"]["failedAttempts"] == 2;
     real.until(&BIND_REQUEST, "lost", counted).await;
-    let told = real.until(&kind::POD, "lost", |pod| condition(pod, "PodBound").is_some()).await;
-    assert_eq!(condition(&told, "PodBound").unwrap()["status"], "False");
+    let failed = real.until(&kind::POD, "lost", |pod| condition(pod, "PodBound").is_some()).await;
+    assert_eq!(condition(&failed, "PodBound").unwrap()["status"], "False");
 
     devices_are_claimed(&real).await;
     volumes_are_bound(&real).await;
@@ -136,7 +136,7 @@ async fn real_api_server_accepts_the_writes_of_the_binder() {
         real.until(&BIND_REQUEST, &name, phase("Succeeded")).await;
         real.until(&kind::POD, &name, phase("Running")).await;
         let map = Key::new("default", &format!("{name}-abcdefg-shared-gpu-0-evar"));
-        let map = real.api.get_dynamic(&CONFIG_MAP, &map).await.unwrap();
+        let map = real.api.get_dynamic(&kind::CONFIG_MAP, &map).await.unwrap();
         *pods.entry(object::str_at(&map, "/data/NVIDIA_VISIBLE_DEVICES").to_owned()).or_insert(0) += 1;
     }
     let held: Vec<String> =
@@ -150,12 +150,12 @@ async fn real_api_server_accepts_the_writes_of_the_binder() {
     }
     let begin = tokio::time::Instant::now();
     while !real.reservations().await.is_empty() {
-        assert!(begin.elapsed() < PATIENCE, "reservations stay");
+        assert!(begin.elapsed() < TIMEOUT, "reservation pods are not deleted");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
-/// A claim that an earlier decision gave another device, which a real server does not let anybody change in one step.
+/// A claim with an earlier allocation, which the API server does not allow to be changed in one step.
 async fn devices_are_claimed(real: &Real) {
     let allocation = |device: &str| {
         json!({"devices": {"results": [
@@ -189,17 +189,17 @@ async fn devices_are_claimed(real: &Real) {
     });
     real.request(&made, "node-1", &json!({"extendedResourceClaimAllocation": extended})).await;
     real.until(&BIND_REQUEST, "extended", |request| request["status"]["phase"] == "Succeeded").await;
-    let told = real.api.get_dynamic(&kind::POD, &Key::new("default", "extended")).await.unwrap();
-    let name = object::str_at(&told, "/status/extendedResourceClaimStatus/resourceClaimName");
-    assert!(name.starts_with("extended-extended-resources-"), "{told:#}");
-    // The GPU is wanted for what follows.
+    let bound = real.api.get_dynamic(&kind::POD, &Key::new("default", "extended")).await.unwrap();
+    let name = object::str_at(&bound, "/status/extendedResourceClaimStatus/resourceClaimName");
+    assert!(name.starts_with("extended-extended-resources-"), "{bound:#}");
+    // The GPU is needed below.
     real.api
-        .delete_dynamic(&kind::POD, &Key::of(&told), &DeleteOptions::default().immediately())
+        .delete_dynamic(&kind::POD, &Key::of(&bound), &DeleteOptions::default().immediately())
         .await
         .unwrap();
 }
 
-/// A volume that people made on the node, for a claim that waits for its first user.
+/// A statically provisioned volume on the node, for a claim with `WaitForFirstConsumer`.
 async fn volumes_are_bound(real: &Real) {
     let class = json!({
         "metadata": {"name": "local"}, "provisioner": "kubernetes.io/no-provisioner",

@@ -1,6 +1,6 @@
-//! Reservation pods on the embedded cluster: each says which GPU it holds, once.
+//! Reservation pods in the simulated cluster: each one reports its GPU once.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use kai_object as object;
 use kai_reservation::{DeviceSource, Options, report, simulated};
@@ -21,7 +21,7 @@ async fn cluster() -> Cluster {
     let cluster = Cluster::builder().seed(1).starting_at(epoch).nodes(nodes).start().await.unwrap();
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
     cluster.api().create_dynamic(&kind::NAMESPACE, "", &namespace).await.unwrap();
-    // Its service account comes a moment later.
+    // The service account controller creates its default account asynchronously.
     tokio::time::sleep(Duration::from_secs(5)).await;
     cluster
 }
@@ -42,23 +42,23 @@ async fn create(cluster: &Cluster, name: &str, gpus: u32) -> Key {
     Key::new(NAMESPACE, name)
 }
 
-async fn told(cluster: &Cluster, key: &Key) -> Option<String> {
+async fn reported(cluster: &Cluster, key: &Key) -> Option<String> {
     let pod = cluster.api().get_dynamic(&kind::POD, key).await.unwrap();
     object::meta(&pod, "annotations")?.get(DEVICE)?.as_str().map(str::to_owned)
 }
 
-async fn until_told(cluster: &Cluster, key: &Key) -> String {
+async fn until_reported(cluster: &Cluster, key: &Key) -> String {
     for _ in 0..600 {
-        if let Some(device) = told(cluster, key).await {
+        if let Some(device) = reported(cluster, key).await {
             return device;
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    panic!("{key} says nothing");
+    panic!("{key} reports no GPU");
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn the_reservations_of_simulated_nodes_say_what_they_hold() {
+async fn simulated_reservation_pods_report_their_gpus_despite_faults() {
     let mut cluster = cluster().await;
     let clock = cluster.clock();
     cluster.run("reservations", move |client| {
@@ -69,31 +69,31 @@ async fn the_reservations_of_simulated_nodes_say_what_they_hold() {
     let mut devices = BTreeSet::new();
     for index in 0..3 {
         let key = create(&cluster, &format!("r-{index}"), 1).await;
-        devices.insert(until_told(&cluster, &key).await);
+        devices.insert(until_reported(&cluster, &key).await);
     }
     assert_eq!(devices.into_iter().collect::<Vec<_>>(), ["GPU-node-1-0", "GPU-node-1-1", "GPU-node-1-2"]);
     cluster.faults().heal_all();
     let none = create(&cluster, "none", 0).await;
     tokio::time::sleep(Duration::from_mins(2)).await;
-    assert_eq!(told(&cluster, &none).await, None, "a pod without a GPU has nothing to say");
+    assert_eq!(reported(&cluster, &none).await, None, "a pod without a GPU reports none");
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn the_program_waits_for_its_node_and_says_it_once() {
+async fn program_waits_for_the_kubelet_and_reports_once() {
     let cluster = cluster().await;
     let key = create(&cluster, "r", 1).await;
     let api = Api::new(cluster.client("reservation"), "reservation");
     let options = Options { pod: key.clone(), source: DeviceSource::Status };
     assert_eq!(report(&api, &options).await.unwrap(), "GPU-node-1-0");
-    assert_eq!(told(&cluster, &key).await.as_deref(), Some("GPU-node-1-0"));
-    // What was said stands, even if it is nothing.
+    assert_eq!(reported(&cluster, &key).await.as_deref(), Some("GPU-node-1-0"));
+    // A report is final, even an empty one.
     let empty: Value = json!({"metadata": {"annotations": {DEVICE: ""}}});
     api.patch_dynamic(&kind::POD, &key, Part::Main, &empty).await.unwrap();
     assert_eq!(report(&api, &options).await.unwrap(), "");
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn what_is_wrong_is_said_with_a_hint() {
+async fn errors_contain_a_hint() {
     let cluster = cluster().await;
     let api = Api::new(cluster.client("reservation"), "reservation");
     let missing = Options { pod: Key::new(NAMESPACE, "none"), source: DeviceSource::Status };
