@@ -1,9 +1,8 @@
-//! Recorded calls of single functions, replayed against the engine.
+//! Replays recorded calls of single functions of KAI against the engine.
 //!
-//! A file holds many calls of one function: what went in, what came out. For every function an adapter turns the
-//! recorded input into ours, calls what has the same meaning here, and compares. Input that the engine's types rule
-//! out becomes the nearest input that they allow. Adapters never look at a case's name or number; where the engine
-//! differs on purpose, a rule over the input says so.
+//! A file contains calls of one function with input and output. For every function an adapter converts the input, calls
+//! the equivalent function of the engine, and compares. Input that the engine's types exclude becomes the nearest valid
+//! input. Adapters never read the name or number of a case; intended differences are rules over the input.
 
 mod compare;
 mod gpu_sharing;
@@ -18,11 +17,11 @@ mod podgroup;
 mod predicates;
 mod proportion;
 mod record;
+mod recorded_cluster;
 mod resources;
 mod scoring;
 mod solver;
 mod topology;
-mod world;
 
 use anyhow::{Context, Result, bail};
 use record::Case;
@@ -31,27 +30,22 @@ use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
-/// What became of one recorded call.
+/// The result of one recorded call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallResult {
-    /// The area, for example `unit-proportion`.
+    /// For example `unit-proportion`.
     pub area: String,
-    /// The recorded function.
     pub function: String,
-    /// The case's id.
     pub id: String,
-    /// How it went.
     pub outcome: CallOutcome,
 }
 
-/// How a recorded call went.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallOutcome {
-    /// The same result.
     Passed,
-    /// Another result; the text shows the difference.
+    /// With the difference.
     Failed(String),
-    /// Another result on purpose; the text is the difference's number in the register of differences.
+    /// An intended difference, with its id in `docs/differences.md`.
     ByDesign(&'static str),
 }
 
@@ -100,7 +94,7 @@ pub fn run(dir: &Path) -> Result<Vec<CallResult>> {
             let text =
                 fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
             let file: File = serde_json::from_str(&text)
-                .with_context(|| format!("`{}` is no case file", path.display()))?;
+                .with_context(|| format!("`{}` is not a case file", path.display()))?;
             if !matches!(file.format.as_str(), "kai-call-cases/v1" | "kai-joborder-cases/v1") {
                 bail!("`{}` has the unknown format `{}`", path.display(), file.format);
             }

@@ -1,4 +1,4 @@
-//! What tests and benches are made of: snapshot shapes, object builders, scenarios.
+//! Test support: scenario files, replays of KAI's recordings, and generated snapshot shapes.
 //!
 //! Used from `tests/` folders and `xtask`, never linked into a shipped binary.
 

@@ -17,9 +17,9 @@
 mod groups;
 mod nodes;
 mod pods;
-mod reading;
+mod resources;
+mod results;
 mod settings;
-mod supply;
 mod syntax;
 
 use crate::test_cluster::TestCluster;
@@ -29,7 +29,7 @@ use kai_engine::input::{Key, QueueInput, QueueShare};
 use kai_engine::policy::Policy;
 use kai_engine::{CarryOver, Cluster, ClusterState, Cycle, Delta, Observer, plan_observed};
 use kai_units::Timestamp;
-use reading::Listed;
+use results::Listed;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
@@ -64,10 +64,10 @@ impl Scenario {
                 match section.name.as_str() {
                     "queues" => queues.push(nodes::queue(entry, queues.len()).with_context(at)?),
                     "groups" => {
-                        let drawn = groups::group(entry, groups.len(), NOW).with_context(at)?;
-                        cluster.deltas.extend(drawn.deltas);
+                        let template = groups::group(entry, groups.len(), NOW).with_context(at)?;
+                        cluster.deltas.extend(template.deltas);
                         let title = entry.words[0].clone();
-                        groups.push(Listed { key: groups::key(&title), title, pods: drawn.pods });
+                        groups.push(Listed { key: groups::key(&title), title, pods: template.pods });
                     }
                     name => cluster.deltas.extend(object(name, entry).with_context(at)?),
                 }
@@ -192,15 +192,15 @@ fn object(section: &str, entry: &Entry) -> Result<Vec<Delta>> {
         "nodes" => nodes::nodes(entry)?,
         "topologies" => vec![nodes::topology(entry)],
         "pods" => vec![groups::lone_pod(entry, NOW)?],
-        "slices" => vec![supply::slice(entry)?],
-        "classes" => vec![supply::device_class(entry)],
-        "claims" => vec![supply::claim(entry)?],
-        "storageclasses" => vec![supply::storage_class(entry)?],
-        "volumes" => vec![supply::volume(entry)?],
-        "volumeclaims" => vec![supply::volume_claim(entry)?],
-        "capacities" => vec![supply::capacity(entry)?],
-        "configmaps" => entry.words.iter().map(|name| supply::config_map(name)).collect(),
-        "budgets" => vec![supply::budget(entry)?],
+        "slices" => vec![resources::slice(entry)?],
+        "classes" => vec![resources::device_class(entry)],
+        "claims" => vec![resources::claim(entry)?],
+        "storageclasses" => vec![resources::storage_class(entry)?],
+        "volumes" => vec![resources::volume(entry)?],
+        "volumeclaims" => vec![resources::volume_claim(entry)?],
+        "capacities" => vec![resources::capacity(entry)?],
+        "configmaps" => entry.words.iter().map(|name| resources::config_map(name)).collect(),
+        "budgets" => vec![resources::budget(entry)?],
         "policy" | "expect" | "shares" | "evictions" => Vec::new(),
         other => bail!("there is no section `{other}`"),
     })
@@ -287,14 +287,14 @@ impl<'s> Run<'s> {
         self.apply_claims();
         let mut states = observer.states;
         for (key, state) in &mut states {
-            if let Some(verdict) = reading::verdict(&outcome, key) {
+            if let Some(verdict) = results::verdict(&outcome, key) {
                 write!(state, " -- {verdict}")?;
             }
         }
-        self.shares = reading::shares(&outcome);
+        self.shares = results::shares(&outcome);
         self.cycles += 1;
         let cycles = self.cycles;
-        self.evictions.extend(reading::evictions(&outcome).iter().map(|line| format!("{cycles} {line}")));
+        self.evictions.extend(results::evictions(&outcome).iter().map(|line| format!("{cycles} {line}")));
         Ok(states)
     }
 
@@ -317,6 +317,6 @@ struct EndState<'s> {
 
 impl Observer for EndState<'_> {
     fn cycle_ended(&mut self, cluster: &Cluster) {
-        self.states = reading::states(cluster, self.groups);
+        self.states = results::states(cluster, self.groups);
     }
 }

@@ -1,7 +1,7 @@
-//! Recorded scheduling sessions, replayed: a cluster, a list of actions, and where every pod ended up.
+//! Replays recorded scheduling sessions of KAI: a cluster, a list of actions, and the resulting pod states.
 //!
-//! A case's cluster comes from the Kubernetes objects that lie beside it, through the same code as in production.
-//! Nothing here looks at a case's name or number: what differs on purpose follows from rules over its input
+//! The cluster of a case is built from the Kubernetes objects beside it by the production code.
+//! Nothing reads the name or number of a case: intended differences are rules over its input
 //! ([`difference`]).
 
 pub mod case;
@@ -21,25 +21,20 @@ use load::Session;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What became of one case.
+/// The result of one case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaseResult {
-    /// The area it belongs to.
     pub area: String,
-    /// Its id.
     pub id: String,
-    /// How it went.
     pub outcome: CaseOutcome,
 }
 
-/// How a case went.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CaseOutcome {
-    /// Everything is as recorded.
     Passed,
-    /// Something is not; the text shows what.
+    /// With the differences.
     Failed(String),
-    /// Something is not, on purpose; the id of the difference.
+    /// An intended difference, with its id in `docs/differences.md`.
     ByDesign(&'static str),
 }
 
@@ -54,7 +49,7 @@ pub fn run(dir: &Path, filter: Option<&str>) -> Result<Vec<CaseResult>> {
         for path in entries(&area)?.iter().filter(|path| path.extension().is_some_and(|e| e == "json")) {
             let text = read(path)?;
             let case: Case =
-                serde_json::from_str(&text).with_context(|| format!("`{}` is no case", path.display()))?;
+                serde_json::from_str(&text).with_context(|| format!("`{}` is not a case", path.display()))?;
             if filter.is_none_or(|filter| case.id.contains(filter)) {
                 let objects = dir.join("objects").join(file_name(&area)).join(file_name(path));
                 let outcome = run_case(&case, &objects)
@@ -71,7 +66,7 @@ fn run_case(case: &Case, objects: &Path) -> Result<CaseOutcome> {
     let config = cycle::config(&case.run);
     let policy = cycle::policy(&case.run, &config);
     if let Some(action) = cycle::missing_action(case, &policy) {
-        bail!("it runs the unknown action `{action}`");
+        bail!("unknown action `{action}`");
     }
     let session = Session::load(case, objects)?;
     let by_design = difference::explain(&Facts {
@@ -84,11 +79,15 @@ fn run_case(case: &Case, objects: &Path) -> Result<CaseOutcome> {
     let mut audit = Diff::default();
     match case.run.mode {
         Mode::Single => single(case, &policy, &session, &mut diff, &mut audit),
-        Mode::Rounds => settle(case, &policy, session, &mut diff, &mut audit),
+        Mode::Rounds => rounds(case, &policy, session, &mut diff, &mut audit),
         Mode::PrePredicate => pre_filter::check(case, &policy, &session, &mut diff),
     }
     if !audit.is_empty() {
-        return Ok(CaseOutcome::Failed(format!("    the audit objects:\n{}{}", audit.text(), diff.text())));
+        return Ok(CaseOutcome::Failed(format!(
+            "    the audit found violations:\n{}{}",
+            audit.text(),
+            diff.text()
+        )));
     }
     if diff.is_empty() {
         return Ok(CaseOutcome::Passed);
@@ -101,7 +100,7 @@ fn run_case(case: &Case, objects: &Path) -> Result<CaseOutcome> {
 
 fn single(case: &Case, policy: &Policy, session: &Session, diff: &mut Diff, audit: &mut Diff) {
     let done = cycle::run(&mut session.cluster.build(), policy, session.now);
-    note_audit(&done, audit);
+    add_violations(&done, audit);
     let started: Vec<String> = done.outcome.started.iter().map(|key| key.name.clone()).collect();
     if let Some(wanted) = &case.expected {
         compare::expected(case, wanted, &done.end, &Groups { started: &started }, diff);
@@ -111,21 +110,21 @@ fn single(case: &Case, policy: &Policy, session: &Session, diff: &mut Diff, audi
     compare::observed(case, 0, &done, diff);
 }
 
-/// Runs the rounds before the comparison, the comparison, and the rounds that must change nothing.
-fn settle(case: &Case, policy: &Policy, mut session: Session, diff: &mut Diff, audit: &mut Diff) {
+/// Runs the rounds before the comparison, compares, and runs the rounds that must not change the result.
+fn rounds(case: &Case, policy: &Policy, mut session: Session, diff: &mut Diff, audit: &mut Diff) {
     let mut started: Vec<String> = Vec::new();
-    let rounds = case.run.rounds_until_match + case.run.rounds_after_match;
-    for round in 0..rounds {
+    let count = case.run.rounds_until_match + case.run.rounds_after_match;
+    for round in 0..count {
         if round == case.run.rounds_until_match {
-            let mut looking = policy.clone();
-            looking.actions.clear();
-            let state = cycle::run(&mut session.cluster.build(), &looking, session.now);
+            let mut without_actions = policy.clone();
+            without_actions.actions.clear();
+            let state = cycle::run(&mut session.cluster.build(), &without_actions, session.now);
             if let Some(wanted) = &case.expected {
                 compare::expected(case, wanted, &state.end, &Groups { started: &started }, diff);
             }
         }
         let done = cycle::run(&mut session.cluster.build(), policy, session.now);
-        note_audit(&done, audit);
+        add_violations(&done, audit);
         started.extend(done.outcome.started.iter().map(|key| key.name.clone()));
         if let Some(wanted) = &case.expected {
             compare::counts(wanted, &done.outcome.decisions, diff);
@@ -135,16 +134,16 @@ fn settle(case: &Case, policy: &Policy, mut session: Session, diff: &mut Diff, a
         }
         compare::observed(case, round, &done, diff);
         if !diff.is_empty() {
-            diff.say(format!("(in round {} of {rounds})", round + 1));
+            diff.add(format!("(in round {} of {count})", round + 1));
             return;
         }
         rounds::write_back(case, &mut session, &done);
     }
 }
 
-fn note_audit(done: &cycle::Done, audit: &mut Diff) {
+fn add_violations(done: &cycle::CycleResult, audit: &mut Diff) {
     for violation in &done.violations {
-        audit.say(violation.to_string());
+        audit.add(violation.to_string());
     }
 }
 

@@ -1,13 +1,12 @@
-//! Clusters of chosen shape and size, written as snapshot files: the same work for whoever reads them.
+//! Generates clusters of named shapes and any size as snapshot files, for benches and tests.
 //!
-//! A shape is a short drawing: queues, jobs that run, jobs that wait. It holds no state and draws no random number,
-//! so that a name and a number of nodes mean the same file everywhere. Objects are streamed; memory does not grow
-//! with the cluster.
-//! Invariant: every object is created one second after the one before it, so that no order is left to chance.
+//! A shape lists queues, running jobs and pending jobs. It has no state and uses no random numbers, so that a name and a
+//! number of nodes always give the same file. Objects are streamed; memory does not grow with the cluster.
+//! Invariant: creation timestamps are one second apart, so that every order by age is defined.
 
 mod catalog;
 mod object;
-mod sketch;
+mod object_writer;
 mod snapshot;
 
 use std::fs::File;
@@ -16,7 +15,6 @@ use std::path::Path;
 
 pub use catalog::{SHAPES, Shape};
 
-/// The shape of a name.
 pub fn find(name: &str) -> Option<&'static Shape> {
     SHAPES.iter().find(|shape| shape.name == name)
 }

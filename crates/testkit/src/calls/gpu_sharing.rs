@@ -1,4 +1,4 @@
-//! Which GPUs of a node a shared request gets.
+//! Replays the selection of GPUs for fractional requests.
 
 use super::compare::same;
 use super::node::Visit;
@@ -21,7 +21,7 @@ fn choose(case: &Case<'_>) -> CallOutcome {
     let fitting: Vec<&str> = list(&case.input["fitting_gpus_on_node"]).map(text).collect();
     let mut node = case.input["node"].clone();
     let memory = number(&node["gpu_memory_mib"]);
-    // A GPU that is listed as fitting, but that the node knows nothing of, has room only once others leave.
+    // A GPU that is listed as fitting but unknown to the node has only releasing capacity.
     for group in fitting.iter().filter(|group| **group != WHOLE) {
         if node["shared_gpus"]["used_memory_mib"][group].is_null() {
             node["shared_gpus"]["used_memory_mib"][group] = json!(memory);
@@ -29,12 +29,12 @@ fn choose(case: &Case<'_>) -> CallOutcome {
             node["shared_gpus"]["releasing_memory_mib"][group] = json!(memory - 1.0);
         }
     }
-    // The list comes in the order of preference: whole GPUs lead it where pods are spread.
+    // The list is in order of preference: whole GPUs come first with the spread strategy.
     let spread = fitting.first() == Some(&WHOLE) && fitting.iter().any(|group| *group != WHOLE);
     let plugin = if spread { "gpuspread" } else { "gpupack" };
     let visit = Visit::new(&[(plugin, &Value::Null)], &node, &case.input["pod"]);
-    let cluster = &visit.world.cluster;
-    let chosen = gpus::choose(cluster, &visit.world.policy.registry, visit.pod, visit.node);
+    let cluster = &visit.recorded.cluster;
+    let chosen = gpus::choose(cluster, &visit.recorded.policy.registry, visit.pod, visit.node);
     let answer = chosen.map(|chosen| {
         let named = chosen.groups.iter().map(|group| cluster.text(*group).to_owned());
         let new = (1..=chosen.new).map(|n| format!("new-{n}"));

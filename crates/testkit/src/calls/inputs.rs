@@ -1,4 +1,4 @@
-//! Recorded pods, nodes and vectors as engine inputs.
+//! Converts recorded pods, nodes and vectors to engine inputs.
 
 use super::record::{list, map, number, text};
 use kai_engine::input::{

@@ -1,8 +1,8 @@
-//! The walk over the queue tree: which group comes next.
+//! Replays traces of the job order: which group is next in the queue tree.
 
 use super::compare::same;
 use super::record::{Case, NAMES, list, map, number, text, time_rank, whole};
-use super::world::{NOW, World};
+use super::recorded_cluster::{NOW, RecordedCluster};
 use super::{Adapter, Area, CallOutcome};
 use kai_engine::Delta;
 use kai_engine::explain::reasons;
@@ -32,21 +32,21 @@ fn walk(case: &Case<'_>) -> CallOutcome {
     if record["proportion_loaded"].as_bool() == Some(true) {
         plugins.insert(0, ("proportion", &Value::Null));
     }
-    let mut world = World::new(&plugins);
+    let mut recorded = RecordedCluster::new(&plugins);
     let capacity = json!({ "gpu": 100, "cpu_milli": 1e6, "memory_bytes": 1e12, "pods": 1000 });
-    world.add_node(&json!({ "name": NODE, "allocatable": capacity, "idle": capacity }));
+    recorded.add_node(&json!({ "name": NODE, "allocatable": capacity, "idle": capacity }));
     for (name, queue) in map(&record["queues"]) {
-        world.cluster.apply(Delta::Queue(Box::new(queue_input(name, queue))));
+        recorded.cluster.apply(Delta::Queue(Box::new(queue_input(name, queue))));
     }
     let mut known: Vec<(Key, &Value)> = Vec::new();
     for job in jobs {
-        let key = World::job_key(job);
+        let key = RecordedCluster::job_key(job);
         if !known.iter().any(|(other, _)| *other == key) {
-            known.push((world.add_job(&placed(job)), job));
+            known.push((recorded.add_job(&placed(job)), job));
         }
     }
-    world.settle();
-    replay(record, &world, &known, option)
+    recorded.settle();
+    replay(record, &recorded, &known, option)
 }
 
 fn jobs_of(operation: &Value) -> Vec<&Value> {
@@ -54,7 +54,7 @@ fn jobs_of(operation: &Value) -> Vec<&Value> {
     list(&operation["jobs"]).chain(pushed).collect()
 }
 
-/// A recorded job whose tasks ask for what they hold, on the one node.
+/// A recorded job whose tasks request what they are allocated, on one node.
 fn placed(job: &Value) -> Value {
     let mut job = job.clone();
     for tree in ["/pod_group/pod_sets", "/pod_sets"] {
@@ -72,11 +72,11 @@ fn placed(job: &Value) -> Value {
 
 fn replay(
     record: &Value,
-    world: &World,
+    recorded: &RecordedCluster,
     known: &[(Key, &Value)],
     option: impl Fn(&str) -> bool,
 ) -> CallOutcome {
-    let cluster = &world.cluster;
+    let cluster = &recorded.cluster;
     let takes_part = |index: GroupIdx| {
         let group = &cluster.groups[index];
         (!option("filter_non_pending") || group.pending() > 0)
@@ -86,14 +86,15 @@ fn replay(
     };
     let delay = |job: &Value| {
         let filtered = option("filter_within_preemption_delay");
-        preemption_delay(&cluster.groups[world.group(&World::job_key(job))], NOW).filter(|_| filtered)
+        preemption_delay(&cluster.groups[recorded.group(&RecordedCluster::job_key(job))], NOW)
+            .filter(|_| filtered)
     };
     let purpose = if option("victim_queue") { Purpose::Evict } else { Purpose::Place };
     let depth = usize::try_from(whole(&record["options"]["max_jobs_queue_depth"])).ok();
-    let group_of = |job: &Value| world.group(&World::job_key(job));
+    let group_of = |job: &Value| recorded.group(&RecordedCluster::job_key(job));
     let mut walk: Option<TreeWalk<'_>> = None;
     let start = |groups: Vec<GroupIdx>| {
-        TreeWalk::new(cluster, &world.policy.registry, purpose, cluster.total(false), groups, depth)
+        TreeWalk::new(cluster, &recorded.policy.registry, purpose, cluster.total(false), groups, depth)
     };
     for operation in list(&record["operations"]) {
         match text(&operation["op"]) {
@@ -116,7 +117,7 @@ fn replay(
             }
             _ => {
                 let popped = walk.get_or_insert_with(|| start(Vec::new())).pop(cluster);
-                let job = popped.and_then(|g| known.iter().find(|(key, _)| world.group(key) == g));
+                let job = popped.and_then(|g| known.iter().find(|(key, _)| recorded.group(key) == g));
                 let name = job.map(|(_, job)| job["name"].clone());
                 let outcome = same(&operation["result"]["name"], &json!(name));
                 if outcome != CallOutcome::Passed {
@@ -128,7 +129,7 @@ fn replay(
     CallOutcome::Passed
 }
 
-/// The codes of the reasons that a job came with, and of a verdict of ours; each is told once.
+/// The distinct reason codes of a recorded job and of a verdict.
 fn reasons_after(job: &Value, verdict: Option<Verdict>) -> BTreeSet<&str> {
     let found = verdict.map(|leading| {
         let (group, queue, further) = (Key::default(), String::new(), Vec::new());

@@ -1,8 +1,8 @@
-//! Minimum run times.
+//! Replays minimum runtimes of queues.
 
 use super::compare::same;
 use super::record::{Case, list, map, text, whole};
-use super::{Adapter, Area, CallOutcome, world};
+use super::{Adapter, Area, CallOutcome, recorded_cluster};
 use kai_engine::ids::{Idx, QueueIdx};
 use kai_engine::share::min_runtime::{self, MinRuntimes, ReclaimResolution};
 use kai_units::{Span, Timestamp};
@@ -140,7 +140,7 @@ fn filter(case: &Case<'_>, span: impl Fn(&Runtimes<'_>, QueueIdx, QueueIdx) -> S
     let now = Timestamp(1 << 50);
     let start = victim["last_start"]["age_s"].as_f64().map(|age| now + Span((-age * 1e6) as i64));
     let mut sets = Vec::new();
-    world::pod_sets(world::tree_of(victim), &mut sets);
+    recorded_cluster::pod_sets(recorded_cluster::tree_of(victim), &mut sets);
     let elastic = sets.iter().any(|set| list(&set["tasks"]).count() as i64 > whole(&set["min_available"]));
     let protected = min_runtime::is_protected(start, span(&runtimes, from, to), now);
     same(case.result(), &json!([!protected || elastic]))

@@ -1,8 +1,8 @@
-//! Node ledgers: what pods take, what is left, and what still fits.
+//! Replays node accounting: allocated, idle and releasing amounts.
 
 use super::compare::same;
 use super::record::{Case, map, number, text, whole};
-use super::world::World;
+use super::recorded_cluster::RecordedCluster;
 use super::{Adapter, Area, CallOutcome};
 use kai_cache::object;
 use kai_cache::translate;
@@ -33,7 +33,7 @@ fn adapter(function: &str) -> Option<Adapter> {
 
 /// A recorded node, and a recorded task that may have to do with it.
 pub(super) struct Visit {
-    pub(super) world: World,
+    pub(super) recorded: RecordedCluster,
     pub(super) node: NodeIdx,
     pub(super) pod: PodIdx,
 }
@@ -44,20 +44,20 @@ impl Visit {
         if node["name"].is_null() {
             node["name"] = json!("node");
         }
-        // Hand-made tasks do not ask for the pod slot that every pod takes.
+        // Recorded hand-built tasks do not request the pod slot that every pod uses.
         if task["request"]["pods"].is_null() {
             for key in ["allocatable", "idle"] {
                 node[key]["pods"] = json!(1.0 + number(&node[key]["pods"]));
             }
         }
-        let mut world = World::new(plugins);
-        world.add_node(&node);
+        let mut recorded = RecordedCluster::new(plugins);
+        recorded.add_node(&node);
         let mut task = task.clone();
         task["node"] = Value::Null;
-        let key = world.add_task(&task, "Pending", None, "");
-        world.settle();
-        let (node, pod) = (world.node(text(&node["name"])), world.pod(&key));
-        Self { world, node, pod }
+        let key = recorded.add_task(&task, "Pending", None, "");
+        recorded.settle();
+        let (node, pod) = (recorded.node(text(&node["name"])), recorded.pod(&key));
+        Self { recorded, node, pod }
     }
 
     fn of(case: &Case<'_>, task: &str) -> Self {
@@ -65,7 +65,7 @@ impl Visit {
     }
 
     pub(super) fn fits(&self, when: When) -> bool {
-        let cluster = &self.world.cluster;
+        let cluster = &self.recorded.cluster;
         let groups = cluster.pods[self.pod].observed_gpu_groups.clone();
         let load = cluster.load(self.pod, &groups);
         cluster.nodes[self.node]
@@ -73,7 +73,7 @@ impl Visit {
     }
 
     fn ledger(&self) -> &NodeLedger {
-        &self.world.cluster.nodes[self.node].ledger
+        &self.recorded.cluster.nodes[self.node].ledger
     }
 }
 
@@ -113,7 +113,7 @@ fn change(case: &Case<'_>, argument: &str, change: Change) -> CallOutcome {
     let mut visit = Visit::of(case, argument);
     let after = case.output["after"].get("self").unwrap_or(&case.input["self"]);
     let devices = devices(&case.input["self"], after);
-    let cluster = &mut visit.world.cluster;
+    let cluster = &mut visit.recorded.cluster;
     let groups = cluster.pods[visit.pod].observed_gpu_groups.clone();
     let devices = devices.iter().map(|device| cluster.names.intern(device)).collect();
     let mut node = cluster.nodes[visit.node].clone();
@@ -122,7 +122,7 @@ fn change(case: &Case<'_>, argument: &str, change: Change) -> CallOutcome {
         Change::Add => node.add(&load, status(task)),
         Change::Remove => node.remove(&load, status(task)),
     }
-    visit.world.cluster.nodes[visit.node] = node;
+    visit.recorded.cluster.nodes[visit.node] = node;
     compare(&mut visit, after, task)
 }
 
@@ -148,43 +148,44 @@ fn compare(visit: &mut Visit, expected: &Value, task: &Value) -> CallOutcome {
             expected[key]["pods"] = json!(1.0 + number(&expected[key]["pods"]));
         }
     }
-    visit.world.add_node(&expected);
+    visit.recorded.add_node(&expected);
     let (node, pod) = (visit.node, visit.pod);
     let ours = visit.ledger().clone();
-    visit.world.settle();
-    let theirs = visit.world.node("expected");
-    debug_assert!(theirs != node && visit.world.cluster.pods[pod].present);
-    let theirs = visit.world.cluster.nodes[theirs].ledger.clone();
-    same(&recorded(&visit.world, &theirs), &recorded(&visit.world, &ours))
+    visit.recorded.settle();
+    let theirs = visit.recorded.node("expected");
+    debug_assert!(theirs != node && visit.recorded.cluster.pods[pod].present);
+    let theirs = visit.recorded.cluster.nodes[theirs].ledger.clone();
+    same(&recorded(&visit.recorded, &theirs), &recorded(&visit.recorded, &ours))
 }
 
-fn recorded(world: &World, ledger: &NodeLedger) -> Value {
+fn recorded(recorded: &RecordedCluster, ledger: &NodeLedger) -> Value {
     let amounts = |amounts: &kai_engine::resource::Amounts| -> Value {
-        let entry =
-            |(dim, amount)| (world.cluster.text(world.cluster.dims.name(dim)).to_owned(), json!(amount));
+        let entry = |(dim, amount)| {
+            (recorded.cluster.text(recorded.cluster.dims.name(dim)).to_owned(), json!(amount))
+        };
         Value::Object(amounts.iter().map(entry).collect::<Map<_, _>>())
     };
     let devices: Map<_, _> = ledger
         .devices
         .iter()
         .map(|(device, n)| {
-            (world.cluster.text(*device).to_owned(), json!(n.active + n.releasing + n.pipelined))
+            (recorded.cluster.text(*device).to_owned(), json!(n.active + n.releasing + n.pipelined))
         })
         .collect();
     json!({
         "idle": amounts(&ledger.idle),
         "used": amounts(&ledger.used),
         "releasing": amounts(&ledger.releasing),
-        "gpus": shared(world, &ledger.gpus),
+        "gpus": shared(recorded, &ledger.gpus),
         "devices": devices,
     })
 }
 
-fn shared(world: &World, gpus: &SharedGpus) -> Value {
+fn shared(recorded: &RecordedCluster, gpus: &SharedGpus) -> Value {
     let live = gpus.iter().filter(|gpu| gpu.used != 0 || gpu.allocated != 0 || gpu.releasing != 0);
     let entry = |gpu: &kai_engine::cluster::gpu_group::SharedGpu| {
         let counters = json!([gpu.used, gpu.allocated, gpu.releasing, gpu.flagged]);
-        (world.cluster.text(gpu.group).to_owned(), counters)
+        (recorded.cluster.text(gpu.group).to_owned(), counters)
     };
     Value::Object(live.map(entry).collect::<Map<_, _>>())
 }
@@ -202,29 +203,29 @@ fn fits_vector(case: &Case<'_>) -> CallOutcome {
 
 fn gpu_kind(case: &Case<'_>) -> CallOutcome {
     let visit = Visit::of(case, "task");
-    let cluster = &visit.world.cluster;
+    let cluster = &visit.recorded.cluster;
     let claim_gpus = cluster.pods[visit.pod].claim_gpus;
     let miss = filter::gpu_kind(&cluster.nodes[visit.node], cluster.shape(visit.pod), claim_gpus);
     same(&json!(case.result()[0].is_null()), &json!(miss.is_none()))
 }
 
-fn sums(case: &Case<'_>, sum: fn(&World, NodeIdx) -> (i64, i64)) -> CallOutcome {
+fn sums(case: &Case<'_>, sum: fn(&RecordedCluster, NodeIdx) -> (i64, i64)) -> CallOutcome {
     let visit = Visit::new(&[], &case.input["self"], &json!({ "request": { "pods": 1 } }));
-    let (gpus, mib) = sum(&visit.world, visit.node);
+    let (gpus, mib) = sum(&visit.recorded, visit.node);
     same(case.result(), &json!([gpus as f64 / 1e6, mib]))
 }
 
 fn idle_gpus(case: &Case<'_>) -> CallOutcome {
-    sums(case, |world, node| world.cluster.nodes[node].idle_gpu_sum(&world.cluster.dims))
+    sums(case, |recorded, node| recorded.cluster.nodes[node].idle_gpu_sum(&recorded.cluster.dims))
 }
 
 fn releasing_gpus(case: &Case<'_>) -> CallOutcome {
-    sums(case, |world, node| world.cluster.nodes[node].releasing_gpu_sum(&world.cluster.dims))
+    sums(case, |recorded, node| recorded.cluster.nodes[node].releasing_gpu_sum(&recorded.cluster.dims))
 }
 
 fn is_cpu_only(case: &Case<'_>) -> CallOutcome {
     let visit = Visit::new(&[], &case.input["self"], &json!({ "request": { "pods": 1 } }));
-    same(case.result(), &json!([visit.world.cluster.nodes[visit.node].is_cpu_only()]))
+    same(case.result(), &json!([visit.recorded.cluster.nodes[visit.node].is_cpu_only()]))
 }
 
 fn is_ready(case: &Case<'_>) -> CallOutcome {

@@ -77,13 +77,13 @@ fn topology(case: &Case<'_>) -> CallOutcome {
         let kept = list.iter().filter(|(name, amount)| *amount != 0 && known.contains(&name.as_str()));
         Value::Object(kept.map(|(name, amount)| (name.clone(), json!(amount))).collect::<Map<_, _>>())
     };
-    let told = |topology: &NumaTopology| {
+    let fields = |topology: &NumaTopology| {
         let zone = |zone: &NumaZone| json!([zone.name, amounts(&zone.allocatable), amounts(&zone.available)]);
         let zones: Vec<Value> = topology.zones.iter().map(zone).collect();
         json!([format!("{:?}", topology.policy), format!("{:?}", topology.scope), zones])
     };
     let expected = numa_topology(&case.result()[0]);
-    same(&json!(expected.as_ref().map(told)), &json!(ours.as_ref().map(told)))
+    same(&json!(expected.as_ref().map(fields)), &json!(ours.as_ref().map(fields)))
 }
 
 fn requests(case: &Case<'_>) -> CallOutcome {
@@ -148,15 +148,15 @@ fn solve(case: &Case<'_>) -> CallOutcome {
         list(&case.input["concurrent"]).map(|vector| names.amounts(vector, &Value::Null)).collect();
     let mut placement = Placement::default();
     let admitted = numa::solve(&node, &aware, &concurrent, &mut placement);
-    let mut drawn = recorded(&names, &placement);
+    let mut allocated = recorded(&names, &placement);
     if placement.is_empty() || !admitted {
-        drawn = Value::Null;
+        allocated = Value::Null;
     }
     let expected = if admitted { &case.output["after"]["alloc"] } else { &Value::Null };
-    same(&json!([case.result(), expected]), &json!([[admitted], drawn]))
+    same(&json!([case.result(), expected]), &json!([[admitted], allocated]))
 }
 
-/// What is drawn from each zone, by position.
+/// Allocated amounts of each zone, by position.
 fn recorded(names: &Names, placement: &Placement) -> Value {
     let zone = |(zone, amounts): (usize, &Amounts)| (zone.to_string(), names.recorded(amounts));
     Value::Object(placement.iter().map(zone).collect::<Map<_, _>>())

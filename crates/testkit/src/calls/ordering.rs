@@ -1,8 +1,8 @@
-//! Orders of groups, members and pods.
+//! Replays orders of groups, members and pods.
 
 use super::compare::same;
 use super::record::Case;
-use super::world::{World, described};
+use super::recorded_cluster::{RecordedCluster, described};
 use super::{Adapter, Area, CallOutcome};
 use kai_engine::cluster::group::Group;
 use kai_engine::order::{member, pods};
@@ -28,10 +28,10 @@ fn result(case: &Case<'_>, order: Ordering) -> CallOutcome {
 
 fn elastic(case: &Case<'_>) -> CallOutcome {
     let state = |side: &str| {
-        let mut world = World::new(&[]);
-        let key = world.add_job(&case.input[side]);
-        world.settle();
-        world.cluster.groups[world.group(&key)].elastic_state()
+        let mut recorded = RecordedCluster::new(&[]);
+        let key = recorded.add_job(&case.input[side]);
+        recorded.settle();
+        recorded.cluster.groups[recorded.group(&key)].elastic_state()
     };
     result(case, state("l").cmp(&state("r")))
 }
@@ -45,11 +45,11 @@ fn members(case: &Case<'_>) -> CallOutcome {
         if tree["min_available"].is_null() { sets.push(tree) } else { pod_sets.push(tree) }
     }
     let tree = json!({ "sub_group_sets": sets, "pod_sets": pod_sets });
-    let mut world = World::new(&[]);
-    let key = world.add_job(&json!({ "uid": "job", "priority": 0, "pod_group": tree }));
-    world.settle();
-    let group: &Group = &world.cluster.groups[world.group(&key)];
-    let find = |name: &str| group.members.enumerated().find(|(_, m)| world.cluster.text(m.name) == name);
+    let mut recorded = RecordedCluster::new(&[]);
+    let key = recorded.add_job(&json!({ "uid": "job", "priority": 0, "pod_group": tree }));
+    recorded.settle();
+    let group: &Group = &recorded.cluster.groups[recorded.group(&key)];
+    let find = |name: &str| group.members.enumerated().find(|(_, m)| recorded.cluster.text(m.name) == name);
     match (find("l"), find("r")) {
         (Some((l, _)), Some((r, _))) => result(case, member::by_satisfaction(group, l, r)),
         _ => CallOutcome::Failed("the record names no members".to_owned()),

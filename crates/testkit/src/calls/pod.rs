@@ -1,9 +1,9 @@
-//! What pods want and where they are in their life.
+//! Replays resource requests and statuses of pods.
 
 use super::compare::same;
 use super::inputs::amount_list;
 use super::record::{Case, list, text};
-use super::world::{NOW, World, described_with, pod_object};
+use super::recorded_cluster::{NOW, RecordedCluster, described_with, pod_object};
 use super::{Adapter, Area, CallOutcome};
 use kai_cache::object::BindRequest;
 use kai_cache::translate;
@@ -86,7 +86,7 @@ fn unreadable() -> CallOutcome {
     CallOutcome::Failed("the record has no readable pod".to_owned())
 }
 
-/// The fields that annotations and a bind request decide; what containers ask for is another call's.
+/// The fields that annotations and a bind request decide; requests of containers are replayed by another call.
 fn gpu_fields(case: &Case<'_>) -> CallOutcome {
     let bind = &case.input["bind_request"]["bind_request"];
     let bind = (!bind.is_null()).then(|| serde_json::from_value::<BindRequest>(bind_request(bind)));
@@ -133,12 +133,13 @@ fn fields(pod: &PodInput) -> Value {
 }
 
 fn wants(case: &Case<'_>) -> CallOutcome {
-    let mut world = World::new(&[]);
+    let mut recorded = RecordedCluster::new(&[]);
     let task = &case.input["self"];
-    let group = world.add_job(&json!({ "uid": "job", "pod_group": { "pod_sets": [{ "name": "default" }] } }));
-    let key = world.add_task(task, text(&task["status"]), Some(&group), "default");
-    world.settle();
+    let group =
+        recorded.add_job(&json!({ "uid": "job", "pod_group": { "pod_sets": [{ "name": "default" }] } }));
+    let key = recorded.add_task(task, text(&task["status"]), Some(&group), "default");
+    recorded.settle();
     let real = case.input["is_real_allocation"].as_bool() == Some(true);
     let selection = if real { Selection::Real } else { Selection::Simulated };
-    same(case.result(), &json!([selection.selects(&world.cluster, world.pod(&key))]))
+    same(case.result(), &json!([selection.selects(&recorded.cluster, recorded.pod(&key))]))
 }

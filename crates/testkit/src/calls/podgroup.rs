@@ -1,8 +1,8 @@
-//! Gang trees: counts, readiness, and which pods come next.
+//! Replays gang trees: counts, readiness, and the pods to allocate next.
 
 use super::compare::same;
 use super::record::{Case, list, text};
-use super::world::{World, moment};
+use super::recorded_cluster::{RecordedCluster, moment};
 use super::{Adapter, Area, CallOutcome};
 
 use kai_cache::object::{Kind, PodGroup};
@@ -130,13 +130,13 @@ fn recorded_constraint(topology: Option<&TopologyConstraint>) -> Value {
     }))
 }
 
-/// A world with one recorded job; pods by id, members by name.
-fn world(job: &Value) -> (World, GroupIdx) {
-    let mut world = World::new(&[]);
-    let key = world.add_job(job);
-    world.settle();
-    let group = world.group(&key);
-    (world, group)
+/// A cluster with one recorded job; pods by id, members by name.
+fn recorded(job: &Value) -> (RecordedCluster, GroupIdx) {
+    let mut recorded = RecordedCluster::new(&[]);
+    let key = recorded.add_job(job);
+    recorded.settle();
+    let group = recorded.group(&key);
+    (recorded, group)
 }
 
 /// A recorded tree or pod set as a job of its own.
@@ -145,14 +145,14 @@ fn job_of(tree: &Value) -> Value {
 }
 
 fn of_group(case: &Case<'_>, answer: fn(&Group) -> Value) -> CallOutcome {
-    let (world, group) = world(&case.input["self"]);
-    by_rule(case, same(case.result(), &json!([answer(&world.cluster.groups[group])])))
+    let (recorded, group) = recorded(&case.input["self"]);
+    by_rule(case, same(case.result(), &json!([answer(&recorded.cluster.groups[group])])))
 }
 
 fn of_set(case: &Case<'_>, answer: fn(&Group, MemberIdx) -> Value) -> CallOutcome {
     let set = &case.input["self"];
-    let (mut world, group) = world(&job_of(set));
-    let group = &mut world.cluster.groups[group];
+    let (mut recorded, group) = recorded(&job_of(set));
+    let group = &mut recorded.cluster.groups[group];
     if set["pod_sets"].is_null() && set["sub_group_sets"].is_null() {
         // Every group gets a pod set for its pods; the recorded one has no members at all.
         group.members[Group::root()].kind = MemberKind::Set { children: Vec::new(), min: None };
@@ -161,8 +161,8 @@ fn of_set(case: &Case<'_>, answer: fn(&Group, MemberIdx) -> Value) -> CallOutcom
 }
 
 fn of_pod_set(case: &Case<'_>, answer: fn(&PodSet) -> Value) -> CallOutcome {
-    let (world, group) = world(&job_of(&json!({ "pod_sets": [case.input["self"]] })));
-    let set = world.cluster.groups[group].pod_sets().next().map(|(_, set)| answer(set));
+    let (recorded, group) = recorded(&job_of(&json!({ "pod_sets": [case.input["self"]] })));
+    let set = recorded.cluster.groups[group].pod_sets().next().map(|(_, set)| answer(set));
     same(case.result(), &json!([set]))
 }
 
@@ -174,24 +174,24 @@ fn selection(case: &Case<'_>) -> Selection {
     }
 }
 
-fn step(case: &Case<'_>) -> (World, Vec<kai_engine::ids::PodIdx>) {
-    let (world, group) = world(&case.input["pod_group_info"]);
-    let pods = member::pods_to_place(&world.cluster, &world.policy.registry, group, selection(case));
-    (world, pods)
+fn step(case: &Case<'_>) -> (RecordedCluster, Vec<kai_engine::ids::PodIdx>) {
+    let (recorded, group) = recorded(&case.input["pod_group_info"]);
+    let pods = member::pods_to_place(&recorded.cluster, &recorded.policy.registry, group, selection(case));
+    (recorded, pods)
 }
 
 fn pods_to_place(case: &Case<'_>) -> CallOutcome {
-    let (world, pods) = step(case);
-    let ids: Vec<String> = pods.into_iter().map(|pod| world.id(pod)).collect();
+    let (recorded, pods) = step(case);
+    let ids: Vec<String> = pods.into_iter().map(|pod| recorded.id(pod)).collect();
     by_rule(case, same(case.result(), &json!([ids])))
 }
 
 /// The order inside a batch across pod sets is not recorded.
 fn pods_to_evict(case: &Case<'_>) -> CallOutcome {
-    let (world, group) = world(&case.input["job"]);
-    let mut held = EvictablePods::of(&world.cluster, group);
-    let batch = held.next_batch(&world.cluster, &world.policy.registry);
-    let mut ids: Vec<String> = batch.into_iter().map(|pod| world.id(pod)).collect();
+    let (recorded, group) = recorded(&case.input["job"]);
+    let mut held = EvictablePods::of(&recorded.cluster, group);
+    let batch = held.next_batch(&recorded.cluster, &recorded.policy.registry);
+    let mut ids: Vec<String> = batch.into_iter().map(|pod| recorded.id(pod)).collect();
     let mut expected: Vec<&str> = list(&case.result()[0]).map(text).collect();
     ids.sort_unstable();
     expected.sort_unstable();
@@ -199,10 +199,10 @@ fn pods_to_evict(case: &Case<'_>) -> CallOutcome {
 }
 
 fn delay_end(case: &Case<'_>) -> CallOutcome {
-    let (world, group) = world(&case.input["self"]);
+    let (recorded, group) = recorded(&case.input["self"]);
     let seconds = |at: Timestamp| at.0 as f64 / 1e6;
     let expected = moment(&case.result()[0]).map(seconds);
-    same(&json!(expected), &json!(preemption_delay_end(&world.cluster.groups[group]).map(seconds)))
+    same(&json!(expected), &json!(preemption_delay_end(&recorded.cluster.groups[group]).map(seconds)))
 }
 
 fn has_pods_to_place(case: &Case<'_>) -> CallOutcome {
@@ -211,39 +211,39 @@ fn has_pods_to_place(case: &Case<'_>) -> CallOutcome {
 }
 
 fn request_of_step(case: &Case<'_>) -> CallOutcome {
-    let (mut world, pods) = step(case);
+    let (mut recorded, pods) = step(case);
     let mut total = [0; 3];
     for pod in pods {
-        total = kai_engine::share::sum(&total, &world.cluster.queue_request(pod, None));
+        total = kai_engine::share::sum(&total, &recorded.cluster.queue_request(pod, None));
     }
     let expected = super::inputs::amount_list(&case.result()[0], &Value::Null);
-    let cluster = &mut *world.cluster;
+    let cluster = &mut *recorded.cluster;
     let expected = cluster.dims.amounts(&expected, &mut cluster.names);
     let dims = [resource::CPU, resource::MEMORY, resource::GPU];
     same(&json!(dims.map(|dim| expected.get(dim))), &json!(total))
 }
 
 fn gpus_of_step(case: &Case<'_>) -> CallOutcome {
-    let (world, pods) = step(case);
-    let gpus: i64 = pods.iter().map(|&pod| world.cluster.queue_request(pod, None)[2]).sum();
-    let memory: i64 = pods.iter().map(|&pod| world.cluster.shape(pod).memory_on(0)).sum();
+    let (recorded, pods) = step(case);
+    let gpus: i64 = pods.iter().map(|&pod| recorded.cluster.queue_request(pod, None)[2]).sum();
+    let memory: i64 = pods.iter().map(|&pod| recorded.cluster.shape(pod).memory_on(0)).sum();
     same(case.result(), &json!([gpus as f64 / 1e6, memory]))
 }
 
-fn one_set(case: &Case<'_>) -> (World, GroupIdx) {
-    world(&job_of(&json!({ "pod_sets": [case.input["sub_group"]] })))
+fn one_set(case: &Case<'_>) -> (RecordedCluster, GroupIdx) {
+    recorded(&job_of(&json!({ "pod_sets": [case.input["sub_group"]] })))
 }
 
 fn wanting(case: &Case<'_>) -> CallOutcome {
-    let (world, group) = one_set(case);
-    let pods = &world.cluster.groups[group].pods;
-    let count = pods.iter().filter(|pod| selection(case).selects(&world.cluster, **pod)).count();
+    let (recorded, group) = one_set(case);
+    let pods = &recorded.cluster.groups[group].pods;
+    let count = pods.iter().filter(|pod| selection(case).selects(&recorded.cluster, **pod)).count();
     same(case.result(), &json!([count]))
 }
 
 fn wanting_now(case: &Case<'_>) -> CallOutcome {
-    let (world, group) = one_set(case);
-    let pods = member::pods_to_place(&world.cluster, &world.policy.registry, group, selection(case));
+    let (recorded, group) = one_set(case);
+    let pods = member::pods_to_place(&recorded.cluster, &recorded.policy.registry, group, selection(case));
     same(case.result(), &json!([pods.len()]))
 }
 

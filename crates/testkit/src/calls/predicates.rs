@@ -1,8 +1,8 @@
-//! Checks that need no node: config maps, and the size of the node pool.
+//! Replays pre-filters: config maps, and the largest node of the pool.
 
 use super::compare::same;
 use super::record::{Case, map, text};
-use super::world::{World, described};
+use super::recorded_cluster::{RecordedCluster, described};
 use super::{Adapter, Area, CallOutcome};
 use kai_engine::place::checks;
 use kai_engine::verdict::PodRejection;
@@ -35,7 +35,7 @@ fn config_maps(case: &Case<'_>) -> CallOutcome {
     same(&json!([!status.is_null(), named]), &json!([refused, missing]))
 }
 
-/// A pod whose volumes all have a source: the record leaves out a config map about which nothing is said.
+/// A pod whose volumes all have a source: the record omits empty config map sources.
 fn with_sources(pod: &Value) -> Value {
     let mut pod = pod.clone();
     for volume in pod["spec"]["volumes"].as_array_mut().into_iter().flatten() {
@@ -48,20 +48,20 @@ fn with_sources(pod: &Value) -> Value {
 
 fn pool_size(case: &Case<'_>) -> CallOutcome {
     let pod = &case.input["pod"];
-    let mut world = World::new(&[("predicates", &Value::Null)]);
+    let mut recorded = RecordedCluster::new(&[("predicates", &Value::Null)]);
     let largest = &case.input["self"];
-    world.add_node(&json!({
+    recorded.add_node(&json!({
         "name": "largest",
         "allocatable": largest["max_resources"],
         "vector_map": largest["vector_map"],
     }));
     for (_, claim) in map(&largest["resource_claims_map"]) {
-        world.add_claim(claim);
+        recorded.add_claim(claim);
     }
-    let key = world.add_pod(described(pod));
-    world.settle();
+    let key = recorded.add_pod(described(pod));
+    recorded.settle();
     let pool = text(&largest["scheduler_shard_name"]);
-    let miss = checks::pool_size(&world.cluster, world.pod(&key), pool).err();
+    let miss = checks::pool_size(&recorded.cluster, recorded.pod(&key), pool).err();
     let status = &case.result()[1];
     match miss {
         None => same(status, &Value::Null),

@@ -1,4 +1,4 @@
-//! Queue shares, capacity gates, queue order and reclaim rules.
+//! Replays queue shares, capacity policies, queue order and reclaim rules.
 
 mod capacity;
 mod fair_share;

@@ -1,4 +1,4 @@
-//! Reading recorded values: one case, queue attributes, amounts, times.
+//! Reads recorded values: cases, queue attributes, amounts, times.
 
 use kai_engine::ids::{Idx, IndexVec, QueueIdx};
 use kai_engine::input::WHOLE_GPU;

@@ -1,4 +1,4 @@
-//! Resource vectors and MIG profiles; requests for GPUs are in [`gpu`].
+//! Replays resource vectors and MIG profiles; GPU requirements are in [`gpu`].
 
 mod gpu;
 

@@ -1,4 +1,4 @@
-//! Scores of nodes and GPUs.
+//! Replays scores of nodes and GPUs.
 
 use super::compare::same;
 use super::node::Visit;
@@ -44,11 +44,11 @@ fn gpu(case: &Case<'_>, score: fn(f64) -> f64) -> CallOutcome {
     }
     let visit = visit(case);
     let group = text(&case.input["gpu_idx"]);
-    let group = (group != "-2").then(|| visit.world.cluster.names.find(group)).flatten();
-    result(case, score(gpus::used_portion(&visit.world.cluster, visit.node, group)))
+    let group = (group != "-2").then(|| visit.recorded.cluster.names.find(group)).flatten();
+    result(case, score(gpus::used_portion(&visit.recorded.cluster, visit.node, group)))
 }
 
-/// Whether a label with a node's recorded GPU memory tells anything.
+/// Whether a label with a node's recorded GPU memory is valid.
 fn is_memory_readable(node: &Value) -> bool {
     let label = json!({ GPU_MEMORY: whole(&node["gpu_memory_mib"]).to_string() });
     let object = serde_json::from_value::<object::Node>(json!({ "metadata": { "labels": label } }));
@@ -62,14 +62,14 @@ fn availability(case: &Case<'_>) -> CallOutcome {
 
 fn nominated(case: &Case<'_>) -> CallOutcome {
     let visit = visit(case);
-    let cluster = &visit.world.cluster;
+    let cluster = &visit.recorded.cluster;
     let nominated = cluster.pods[visit.pod].nominated == Some(cluster.nodes[visit.node].name);
     result(case, if nominated { score::NOMINATED } else { 0.0 })
 }
 
 fn resource_type(case: &Case<'_>) -> CallOutcome {
     let visit = visit(case);
-    let cluster = &visit.world.cluster;
+    let cluster = &visit.recorded.cluster;
     let cpu_only = cluster.shape(visit.pod).is_cpu_only() && cluster.pods[visit.pod].claim_gpus == 0;
     let matches = cpu_only && cluster.nodes[visit.node].is_cpu_only();
     result(case, if matches { score::RESOURCE_TYPE } else { 0.0 })
@@ -77,7 +77,7 @@ fn resource_type(case: &Case<'_>) -> CallOutcome {
 
 fn placement(case: &Case<'_>) -> CallOutcome {
     let visit = visit(case);
-    let cluster = &visit.world.cluster;
+    let cluster = &visit.recorded.cluster;
     let node = &cluster.nodes[visit.node];
     let cpu_only = cluster.shape(visit.pod).is_cpu_only() && cluster.pods[visit.pod].claim_gpus == 0;
     let (dim, name, unit) =

@@ -1,10 +1,10 @@
-//! Topologies: trees of domains, their room, and candidate node sets.
+//! Replays topologies: trees of domains, their allocatable pods, and candidate node sets.
 
 mod tree;
 
 use super::compare::same;
 use super::record::{Case, list, map, text, whole};
-use super::world::{NOW, World};
+use super::recorded_cluster::{NOW, RecordedCluster};
 use super::{Adapter, Area, CallOutcome};
 use kai_engine::ids::{DomainIdx, NodeIdx};
 use kai_engine::input::{QueueInput, TopologyInput};
@@ -41,7 +41,7 @@ fn adapter(function: &str) -> Option<Adapter> {
     }
 }
 
-/// A task that wants a pod slot and nothing else, so that no domain is tighter than another.
+/// A task that requests only a pod slot, so that no domain is tighter than another.
 fn slot_task() -> Value {
     json!([{ "uid": "slot", "status": "Pending", "request": {} }])
 }
@@ -52,9 +52,9 @@ fn empty_node(_: &Value) -> Value {
 
 fn takes_part(case: &Case<'_>) -> CallOutcome {
     let mut site = Site::new(list(&case.input["levels"]).map(|level| text(&level["nodeLabel"])));
-    site.world.add_node(&case.input["node_info"]);
+    site.recorded.add_node(&case.input["node_info"]);
     site.settle(&Value::Null);
-    let node = site.world.node(text(&case.input["node_info"]["name"]));
+    let node = site.recorded.node(text(&case.input["node_info"]["name"]));
     same(case.result(), &json!([site.topology().innermost(node).is_some()]))
 }
 
@@ -62,13 +62,13 @@ fn start_domain(case: &Case<'_>) -> CallOutcome {
     let levels: Vec<&str> = list(&case.input["levels"]).map(|level| text(&level["nodeLabel"])).collect();
     let mut site = Site::new(levels.iter().copied());
     for node in list(&case.input["node_set"]) {
-        site.world.add_node(node);
+        site.recorded.add_node(node);
     }
     site.settle(&Value::Null);
     let preferred = text(&case.input["topology_constraint"]["preferred_level"]);
     let depth =
         levels.iter().position(|level| *level == preferred).map_or(levels.len(), |position| position + 1);
-    let nodes = &site.world.cluster.nodes_by_rank;
+    let nodes = &site.recorded.cluster.nodes_by_rank;
     let topology = site.topology();
     let domain = topology.domain(topology.holding(nodes, depth).unwrap_or(Topology::root()));
     let level = domain.depth.checked_sub(1).map_or(ROOT, |position| levels[position]);
@@ -106,7 +106,7 @@ fn pods_that_fit(case: &Case<'_>) -> CallOutcome {
     // A node without anything stands for a domain without nodes.
     let mut tree = Tree::new(before, Ties::Recorded, &empty_node);
     let pods = tree.site.settle(&case.input["tasks"]);
-    let cluster = &tree.site.world.cluster;
+    let cluster = &tree.site.recorded.cluster;
     let demand = Demand::of(cluster, &pods);
     let topology = tree.site.topology();
     let capacity =
@@ -176,7 +176,7 @@ fn scores(case: &Case<'_>) -> CallOutcome {
     let mut tree = Tree::new(&case.input["domain"], Ties::Recorded, &empty_node);
     let pods = tree.site.settle(&slot_task());
     let constraint = tree.site.constraint(&json!({ "preferred_level": case.input["preferred_level"] }));
-    let cluster = &tree.site.world.cluster;
+    let cluster = &tree.site.recorded.cluster;
     let request = Request { constraint: &constraint, nodes: &NodeSet::All, pods: &pods, held: &[] };
     let found = candidates(cluster, &request).ok().and_then(|found| found.scores);
     let score = |node: &NodeIdx| {
@@ -269,10 +269,10 @@ fn fitting_domains(case: &Case<'_>) -> CallOutcome {
     let wanted = whole(&case.input["tasks_count"]) as usize;
     let pending: Vec<_> = tasks.iter().filter(|task| task["node"].is_null()).take(wanted).collect();
     let pods = tree.site.settle(&json!(pending));
-    let held: Vec<_> = held.into_iter().map(|node| tree.site.world.node(node)).collect();
+    let held: Vec<_> = held.into_iter().map(|node| tree.site.recorded.node(node)).collect();
     let constraint = tree.site.constraint(&case.input["sub_group"]["topology_constraint"]);
     let request = Request { constraint: &constraint, nodes: &NodeSet::All, pods: &pods, held: &held };
-    let found = candidates(&tree.site.world.cluster, &request);
+    let found = candidates(&tree.site.recorded.cluster, &request);
     let mut expected: Vec<_> = list(&case.result()[0]).map(|domain| text(&domain["id"])).collect();
     expected.sort_unstable();
     match found {
@@ -288,7 +288,7 @@ fn fitting_domains(case: &Case<'_>) -> CallOutcome {
 
 /// Ids of the domains that candidate sets come from: of domains with the same nodes, the inner one comes first.
 fn domain_ids(tree: &Tree, found: &Candidates) -> Vec<String> {
-    let cluster = &tree.site.world.cluster;
+    let cluster = &tree.site.recorded.cluster;
     let mut taken: Vec<DomainIdx> = Vec::new();
     for set in &found.sets {
         let is_it = |(domain, d): &(DomainIdx, &kai_engine::topology::Domain)| {
@@ -308,14 +308,14 @@ fn node_sets(case: &Case<'_>) -> CallOutcome {
     let topology = &case.input["self"]["topologies"][text(&recorded["topology"])];
     let mut site = Site::new(list(&topology["levels"]).map(text));
     if topology.is_null() {
-        site.world.cluster.apply(Delta::TopologyGone(NAME.to_owned()));
+        site.recorded.cluster.apply(Delta::TopologyGone(NAME.to_owned()));
     }
     for node in list(&case.input["node_set"]) {
-        site.world.add_node(node);
+        site.recorded.add_node(node);
     }
     let pods = site.settle(&case.input["tasks"]);
     let constraint = site.constraint(recorded);
-    let cluster = &site.world.cluster;
+    let cluster = &site.recorded.cluster;
     let held: Vec<_> = map(&case.input["pod_sets"])
         .flat_map(|(_, set)| list(&set["tasks"]))
         .filter_map(|task| cluster.node(task["node"].as_str()?))
@@ -332,7 +332,7 @@ fn node_sets(case: &Case<'_>) -> CallOutcome {
     }
 }
 
-/// A member without a constraint asks for no sets of nodes: its pods go to whichever node there is.
+/// A member without a constraint has no candidate sets: its pods may use any node.
 fn unconstrained(case: &Case<'_>) -> CallOutcome {
     let config = Config {
         actions: vec!["allocate".to_owned()],
@@ -344,16 +344,16 @@ fn unconstrained(case: &Case<'_>) -> CallOutcome {
     job["queue"] = json!(QUEUE);
     let mut usable = Vec::new();
     for node in list(&case.input["node_set"]) {
-        let mut world = World::new(&[]);
+        let mut recorded = RecordedCluster::new(&[]);
         for (name, topology) in map(&case.input["self"]["topologies"]) {
             let levels = list(&topology["levels"]).map(|level| text(level).to_owned()).collect();
-            world.cluster.apply(Delta::Topology(TopologyInput { name: name.clone(), levels }));
+            recorded.cluster.apply(Delta::Topology(TopologyInput { name: name.clone(), levels }));
         }
         let queue = QueueInput { name: QUEUE.to_owned(), ..QueueInput::default() };
-        world.cluster.apply(Delta::Queue(Box::new(queue)));
-        world.add_node(node);
-        world.add_job(&job);
-        let outcome = plan(&mut world.cluster, &policy, Cycle { now: NOW, seed: 0 });
+        recorded.cluster.apply(Delta::Queue(Box::new(queue)));
+        recorded.add_node(node);
+        recorded.add_job(&job);
+        let outcome = plan(&mut recorded.cluster, &policy, Cycle { now: NOW, seed: 0 });
         let binds = outcome.decisions.iter().filter(|decision| matches!(decision, Decision::Bind(_)));
         if binds.count() == list(&case.input["tasks"]).count() {
             usable.push(&node["name"]);

@@ -1,6 +1,6 @@
-//! Groups of a scenario with their pods: `train queue=a min=2 pods=2x{gpu=1} running@n1`.
+//! Parses groups of a scenario with their pods: `train queue=a min=2 pods=2x{gpu=1} running@n1`.
 
-use super::pods::sketch;
+use super::pods::pod_template;
 use super::syntax::{Entry, listed, pair, span};
 use anyhow::{Context, Result, bail, ensure};
 use kai_engine::Delta;
@@ -9,21 +9,19 @@ use kai_engine::input::{
 };
 use kai_units::{Span, Timestamp};
 
-/// Where scenarios put what names no namespace.
+/// The namespace of objects without one.
 pub(super) const NAMESPACE: &str = "default";
 /// Groups below this priority may be evicted.
 const PREEMPTIBLE_BELOW: i32 = 100;
 
-/// A group with its pods.
-pub(super) struct GroupSketch {
-    /// The group and its pods.
+pub(super) struct GroupTemplate {
     pub(super) deltas: Vec<Delta>,
-    /// Pod names with the word shown before their state.
+    /// Pod names with the name of their block.
     pub(super) pods: Vec<(String, Option<String>)>,
 }
 
-/// Reads an entry. `position` makes earlier entries older.
-pub(super) fn group(entry: &Entry, position: usize, now: Timestamp) -> Result<GroupSketch> {
+/// Parses an entry. Earlier entries (`position`) are older.
+pub(super) fn group(entry: &Entry, position: usize, now: Timestamp) -> Result<GroupTemplate> {
     let key = key(&entry.words[0]);
     let mut group = GroupInput {
         uid: format!("group-{}", key.name),
@@ -67,14 +65,13 @@ pub(super) fn group(entry: &Entry, position: usize, now: Timestamp) -> Result<Gr
     if let Some(block) = blocks.first().filter(|_| blocks.len() == 1 && group.sub_groups.is_empty()) {
         group.min_member.get_or_insert(block.count);
     }
-    let mut done = GroupSketch { deltas: vec![Delta::Group(Box::new(group))], pods: Vec::new() };
+    let mut done = GroupTemplate { deltas: vec![Delta::Group(Box::new(group))], pods: Vec::new() };
     for block in blocks {
         block.build(&key, now, &mut done)?;
     }
     Ok(done)
 }
 
-/// The moment that lies so far back.
 fn ago(text: &str, now: Timestamp) -> Result<Timestamp> {
     Ok(now + Span(-span(text)?.0))
 }
@@ -119,7 +116,7 @@ fn sub_group(text: &str) -> Result<SubGroupInput> {
     Ok(sub)
 }
 
-/// Pods that are alike: `4x{gpu=2}`, and where they are.
+/// Equal pods: `4x{gpu=2}`, and their state.
 struct Block {
     count: u32,
     words: Vec<String>,
@@ -128,8 +125,9 @@ struct Block {
 
 impl Block {
     fn read(text: &str) -> Result<Self> {
-        let (count, words) = text.split_once('x').with_context(|| format!("`{text}` is no block of pods"))?;
-        ensure!(words.starts_with('{'), "`{text}` is no block of pods");
+        let (count, words) =
+            text.split_once('x').with_context(|| format!("`{text}` is not a block of pods"))?;
+        ensure!(words.starts_with('{'), "`{text}` is not a block of pods");
         Ok(Self {
             count: count.parse()?,
             words: listed(words).into_iter().map(str::to_owned).collect(),
@@ -137,18 +135,18 @@ impl Block {
         })
     }
 
-    fn build(&self, group: &Key, now: Timestamp, done: &mut GroupSketch) -> Result<()> {
+    fn build(&self, group: &Key, now: Timestamp, done: &mut GroupTemplate) -> Result<()> {
         let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
         for i in 0..self.count {
-            let mut drawn = sketch(&words, &group.namespace)?;
+            let mut template = pod_template(&words, &group.namespace)?;
             let name = format!("{}-{}", group.name, done.pods.len());
-            drawn.pod.key = Key::new(&group.namespace, &name);
-            drawn.pod.uid.clone_from(&name);
-            drawn.pod.group = Some(group.name.clone());
-            drawn.pod.created = Timestamp(0) + Span::from_secs(done.pods.len() as i64);
-            place(&mut drawn.pod, self.state.as_deref().unwrap_or("pending"), i as usize, now)?;
-            done.deltas.push(Delta::Pod(Box::new(drawn.pod)));
-            done.pods.push((name, drawn.label));
+            template.pod.key = Key::new(&group.namespace, &name);
+            template.pod.uid.clone_from(&name);
+            template.pod.group = Some(group.name.clone());
+            template.pod.created = Timestamp(0) + Span::from_secs(done.pods.len() as i64);
+            place(&mut template.pod, self.state.as_deref().unwrap_or("pending"), i as usize, now)?;
+            done.deltas.push(Delta::Pod(Box::new(template.pod)));
+            done.pods.push((name, template.label));
         }
         Ok(())
     }
@@ -167,7 +165,7 @@ fn place(pod: &mut PodInput, state: &str, position: usize, now: Timestamp) -> Re
         "stuck" => PodPhase::Releasing(now + Span::from_secs(-3600)),
         "succeeded" => PodPhase::Succeeded,
         "unknown" => PodPhase::Unknown,
-        _ => bail!("`{state}` is no state of a pod"),
+        _ => bail!("`{state}` is not a state of a pod"),
     };
     let places = listed(place);
     let place = places[position % places.len()];
@@ -187,7 +185,7 @@ pub(super) fn lone_pod(entry: &Entry, now: Timestamp) -> Result<Delta> {
     let words: Vec<&str> = entry.words.get(1).map(|w| listed(w)).unwrap_or_default();
     let reservation = words.contains(&"reservation");
     let words: Vec<&str> = words.into_iter().filter(|w| *w != "reservation").collect();
-    let mut pod = sketch(&words, &key.namespace)?.pod;
+    let mut pod = pod_template(&words, &key.namespace)?.pod;
     pod.utility = reservation.then_some(Utility::Reservation);
     pod.uid.clone_from(&key.name);
     pod.key = key;

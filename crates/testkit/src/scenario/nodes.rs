@@ -1,4 +1,4 @@
-//! Nodes, topologies and queues of a scenario.
+//! Parses nodes, topologies and queues of a scenario.
 
 use super::syntax::{Entry, listed, pair, range, scaled, span};
 use anyhow::{Context, Result, bail};
@@ -54,7 +54,7 @@ fn condition(text: &str) -> Result<NodeCondition> {
         "disk-pressure" => NodeCondition::DiskPressure,
         "pid-pressure" => NodeCondition::PidPressure,
         "no-network" => NodeCondition::NetworkUnavailable,
-        _ => bail!("`{text}` is no node condition"),
+        _ => bail!("`{text}` is not a node condition"),
     })
 }
 
@@ -70,7 +70,7 @@ pub(super) fn effect(text: &str) -> Result<TaintEffect> {
         "NoSchedule" => TaintEffect::NoSchedule,
         "PreferNoSchedule" => TaintEffect::PreferNoSchedule,
         "NoExecute" => TaintEffect::NoExecute,
-        _ => bail!("`{text}` is no taint effect"),
+        _ => bail!("`{text}` is not a taint effect"),
     })
 }
 
@@ -78,7 +78,7 @@ fn mig(text: &str) -> Result<MigStrategy> {
     Ok(match text {
         "single" => MigStrategy::Single,
         "mixed" => MigStrategy::Mixed,
-        _ => bail!("`{text}` is no MIG strategy"),
+        _ => bail!("`{text}` is not a MIG strategy"),
     })
 }
 
@@ -86,7 +86,8 @@ fn mig(text: &str) -> Result<MigStrategy> {
 fn numa(text: &str) -> Result<NumaTopology> {
     let parts =
         text.split_once(':').and_then(|(how, zones)| Some((how.split_once('/')?, zones.rsplit_once('x')?)));
-    let ((policy, scope), (zone, count)) = parts.with_context(|| format!("`{text}` is no NUMA topology"))?;
+    let ((policy, scope), (zone, count)) =
+        parts.with_context(|| format!("`{text}` is not a NUMA topology"))?;
     let mut amounts = Vec::new();
     for word in listed(zone) {
         let (key, value) = pair(word);
@@ -108,12 +109,12 @@ fn numa(text: &str) -> Result<NumaTopology> {
             "best-effort" => NumaPolicy::BestEffort,
             "restricted" => NumaPolicy::Restricted,
             "single-numa-node" => NumaPolicy::SingleNumaNode,
-            _ => bail!("`{policy}` is no NUMA policy"),
+            _ => bail!("`{policy}` is not a NUMA policy"),
         },
         scope: match scope {
             "pod" => NumaScope::Pod,
             "container" => NumaScope::Container,
-            _ => bail!("`{scope}` is no NUMA scope"),
+            _ => bail!("`{scope}` is not a NUMA scope"),
         },
         zones: (0..count.parse()?).map(zone).collect(),
     })
@@ -121,7 +122,7 @@ fn numa(text: &str) -> Result<NumaTopology> {
 
 /// `DRIVER:MOST`
 fn attach(text: &str) -> Result<NodeDriverLimit> {
-    let (driver, most) = text.rsplit_once(':').with_context(|| format!("`{text}` is no attach limit"))?;
+    let (driver, most) = text.rsplit_once(':').with_context(|| format!("`{text}` is not an attach limit"))?;
     Ok(NodeDriverLimit { driver: driver.to_owned(), most: most.parse()? })
 }
 

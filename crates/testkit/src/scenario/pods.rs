@@ -1,4 +1,4 @@
-//! What a scenario's pods want: `{gpu=0.5,cpu=4,tolerate=dedicated,near=app:web@zone}`.
+//! Parses pods of a scenario: `{gpu=0.5,cpu=4,tolerate=dedicated,near=app:web@zone}`.
 
 use super::nodes::{GIBI, effect};
 use super::syntax::{pair, scaled};
@@ -9,22 +9,22 @@ use kai_engine::input::{
     SpreadConstraint, TaskPriority, Toleration, TolerationOp, WHOLE_GPU, WeightedTerm,
 };
 
-/// What one pod of a block is like, and what its block is called in expectations.
-pub(super) struct Sketch {
-    /// Everything but name, group and place.
+/// A pod of a block, and the name of its block in expectations.
+pub(super) struct PodTemplate {
+    /// Without name, group and node.
     pub(super) pod: PodInput,
-    /// Shown before its state.
+    /// Printed before its state.
     pub(super) label: Option<String>,
 }
 
-/// Reads the words between the braces.
-pub(super) fn sketch(words: &[&str], namespace: &str) -> Result<Sketch> {
+/// Parses the words between the braces.
+pub(super) fn pod_template(words: &[&str], namespace: &str) -> Result<PodTemplate> {
     let mut pod = PodInput { ours: true, ..PodInput::default() };
     let mut label = None;
-    let mut want = Want { cpu: 1000, memory: GIBI, ..Want::default() };
+    let mut requests = Requests { cpu: 1000, memory: GIBI, ..Requests::default() };
     for word in words {
         let (key, value) = pair(word);
-        if want.read(key, value)? || constrain(&mut pod.spec, key, value, namespace)? {
+        if requests.read(key, value)? || constrain(&mut pod.spec, key, value, namespace)? {
             continue;
         }
         match key {
@@ -53,13 +53,12 @@ pub(super) fn sketch(words: &[&str], namespace: &str) -> Result<Sketch> {
         }
     }
     pod.labels.sort();
-    want.settle(&mut pod.spec);
-    Ok(Sketch { pod, label })
+    requests.apply_to(&mut pod.spec);
+    Ok(PodTemplate { pod, label })
 }
 
-/// Amounts, read word by word.
 #[derive(Default)]
-struct Want {
+struct Requests {
     cpu: i64,
     memory: i64,
     gpu: GpuRequest,
@@ -67,7 +66,7 @@ struct Want {
     guaranteed: bool,
 }
 
-impl Want {
+impl Requests {
     fn read(&mut self, key: &str, value: &str) -> Result<bool> {
         match key {
             "cpu" => self.cpu = scaled(value, 1000)?,
@@ -86,7 +85,7 @@ impl Want {
         Ok(true)
     }
 
-    fn settle(self, spec: &mut SpecInput) {
+    fn apply_to(self, spec: &mut SpecInput) {
         let mut request = vec![(CPU.to_owned(), self.cpu), (MEMORY.to_owned(), self.memory)];
         if let GpuRequest::Whole(count) = self.gpu {
             request.push((GPU.to_owned(), i64::from(count) * WHOLE_GPU));
@@ -115,7 +114,7 @@ fn gpu(text: &str) -> Result<GpuRequest> {
     Ok(GpuRequest::Fraction { hundredths: u32::try_from(hundredths)?, devices: devices.parse()? })
 }
 
-/// Rules about nodes and other pods.
+/// Parses constraints on nodes and other pods.
 fn constrain(spec: &mut SpecInput, key: &str, value: &str, namespace: &str) -> Result<bool> {
     match key {
         "tolerate" => spec.tolerations.push(toleration(value)?),
@@ -178,14 +177,14 @@ fn affinity(text: &str, namespace: &str) -> Result<AffinityTerm> {
 }
 
 fn selector(text: &str) -> Result<LabelSelector> {
-    let (key, value) = text.split_once(':').with_context(|| format!("`{text}` is no `LABEL:VALUE`"))?;
+    let (key, value) = text.split_once(':').with_context(|| format!("`{text}` is not `LABEL:VALUE`"))?;
     Ok(LabelSelector { requirements: vec![(key.to_owned(), SelectorOp::In(vec![value.to_owned()]))] })
 }
 
 /// `LABEL:VALUE@TOPOLOGY_KEY:SKEW`
 fn spread(text: &str, namespace: &str) -> Result<SpreadConstraint> {
     let parts = text.rsplit_once('@').and_then(|(s, rest)| Some((s, rest.rsplit_once(':')?)));
-    let (selector, (topology_key, skew)) = parts.with_context(|| format!("`{text}` is no spread"))?;
+    let (selector, (topology_key, skew)) = parts.with_context(|| format!("`{text}` is not a spread"))?;
     Ok(SpreadConstraint {
         max_skew: skew.parse()?,
         topology_key: topology_key.to_owned(),
@@ -198,7 +197,7 @@ fn spread(text: &str, namespace: &str) -> Result<SpreadConstraint> {
     })
 }
 
-/// A term over a label with the allowed values between `|`… written as `a+b`; the label `name` is the node's name.
+/// A term over a label with allowed values, written as `a+b`; the label `name` is the node's name.
 fn node_term(label: &str, values: &str) -> NodeTerm {
     let values = values.split('+').map(str::to_owned).collect();
     if label == "name" {

@@ -1,4 +1,4 @@
-//! The policy of a scenario: KAI's built-in one, and what the file changes.
+//! Parses the policy of a scenario: changes to KAI's default configuration.
 
 use super::syntax::{Entry, pair, span};
 use anyhow::{Context, Result, bail};
@@ -44,7 +44,7 @@ pub(super) fn policy(entries: &[Entry]) -> Result<Policy> {
                     config.search = match value {
                         "full" => SearchDepth::Full,
                         "kai" => SearchDepth::Kai,
-                        _ => bail!("`{value}` is no depth of the search"),
+                        _ => bail!("`{value}` is not a search depth"),
                     };
                 }
                 "groupmax" => config.budgets.group_max = span(value)?,

@@ -1,4 +1,4 @@
-//! The form of a scenario file: sections of lines, lines of words.
+//! Splits a scenario file into sections, entries and words.
 //!
 //! A line that begins in the first column opens a section with its first word; a line that begins with white space
 //! continues it. ` | ` separates entries on one line, ` # ` begins a comment, and braces hold words together.
@@ -9,18 +9,15 @@ use kai_units::Span;
 /// One section.
 #[derive(Debug)]
 pub(super) struct Section {
-    /// What it is about.
     pub(super) name: String,
-    /// Its entries.
     pub(super) entries: Vec<Entry>,
 }
 
-/// One entry: words with where they stand.
+/// One entry with its line.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     /// Line number, from 1.
     pub(super) line: usize,
-    /// Its words.
     pub(super) words: Vec<String>,
 }
 
@@ -107,13 +104,13 @@ pub(super) fn range(word: &str) -> Result<Vec<String>> {
     Ok((from..=to).map(|n| format!("{stem}{n}")).collect())
 }
 
-/// A number of whole units in thousandths, GPUs in millionths and so on.
+/// A decimal number in base units, such as millicores or micro-GPUs.
 pub(super) fn scaled(text: &str, unit: i64) -> Result<i64> {
-    let value: f64 = text.parse().map_err(|_| anyhow::anyhow!("`{text}` is no number"))?;
+    let value: f64 = text.parse().map_err(|_| anyhow::anyhow!("`{text}` is not a number"))?;
     Ok((value * unit as f64).round() as i64)
 }
 
-/// A stretch of time such as `30s` or `5m`.
+/// A duration such as `30s` or `5m`.
 pub(super) fn span(text: &str) -> Result<Span> {
-    kai_units::duration::parse_extended(text).map_err(|_| anyhow::anyhow!("`{text}` is no stretch of time"))
+    kai_units::duration::parse_extended(text).map_err(|_| anyhow::anyhow!("`{text}` is not a duration"))
 }

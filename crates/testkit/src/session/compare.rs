@@ -1,10 +1,10 @@
-//! Compares what a cycle did with what a case expects and what was observed.
+//! Compares the result of a cycle with the expectations and observations of a case.
 //!
 //! Everything in `expected` must hold. Beyond it, the observed statuses and nodes, the multiset of decisions and the
-//! queues' figures must be ours too. A node name that a record leaves on a pending pod means nothing.
+//! queues' amounts must be equal, too. A node name that a record leaves on a pending pod is ignored.
 
 use super::case::{Case, Event, Expected, Job, ObservedNode, Open, OpenShare, Round, Wanted, WantedNode};
-use super::cycle::{Done, End, NodeEnd, PodEnd};
+use super::cycle::{CycleResult, End, NodeEnd, PodEnd};
 use kai_engine::explain;
 use kai_engine::input::WHOLE_GPU;
 use kai_engine::outcome::{Decision, QueueReport};
@@ -18,32 +18,30 @@ const TOLERANCE: f64 = 1e-6;
 pub(super) struct Diff(Vec<String>);
 
 impl Diff {
-    /// Whether everything is the same.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    /// All lines, each indented.
+    /// All lines, indented.
     pub(super) fn text(&self) -> String {
         self.0.iter().fold(String::new(), |text, line| text + "    " + line + "\n")
     }
-    /// Adds a line.
-    pub(super) fn say(&mut self, line: String) {
+    pub(super) fn add(&mut self, line: String) {
         self.0.push(line);
     }
     fn same_number(&mut self, what: &str, expected: f64, actual: f64) {
         if (expected - actual).abs() > TOLERANCE {
-            self.say(format!("{what}: expected {expected}, got {actual}"));
+            self.add(format!("{what}: expected {expected}, got {actual}"));
         }
     }
     fn same_text(&mut self, what: &str, expected: Option<&str>, actual: Option<&str>) {
         if expected != actual {
             let name = |text: Option<&str>| text.map_or("none".to_owned(), |t| format!("`{t}`"));
-            self.say(format!("{what}: expected {}, got {}", name(expected), name(actual)));
+            self.add(format!("{what}: expected {}, got {}", name(expected), name(actual)));
         }
     }
 }
 
-/// What is known of the groups besides their pods.
+/// State of the groups besides their pods.
 pub(super) struct Groups<'a> {
     /// Names of groups that began to run in this session.
     pub(super) started: &'a [String],
@@ -67,7 +65,7 @@ pub(super) fn expected(case: &Case, wanted: &Expected, end: &End, groups: &Group
     for (name, wanted) in &wanted.nodes {
         match end.nodes.get(name) {
             Some(node) => node_result(name, wanted, node, diff),
-            None => diff.say(format!("node `{name}` is not there")),
+            None => diff.add(format!("node `{name}` is not there")),
         }
     }
 }
@@ -83,21 +81,21 @@ fn results(job: &Job, started: bool, wanted: &Wanted, pods: &[(&str, Option<&Pod
     let mut sums = [0.0; 4];
     for (name, pod) in pods {
         let Some(pod) = pod else {
-            diff.say(format!("pod `{name}` is not there"));
+            diff.add(format!("pod `{name}` is not there"));
             continue;
         };
         if let Some(status) = &wanted.status {
             diff.same_text(&format!("{name}: status"), Some(status), Some(pod.status));
             let allocated = ["Allocated", "Binding", "Bound", "Running"].contains(&status.as_str());
             if allocated && job.last_start_age_s.is_none() && !started {
-                diff.say(format!("group `{}` runs without ever having started", job.name));
+                diff.add(format!("group `{}` runs without ever having started", job.name));
             }
         }
         if let Some(node) = wanted.node.as_deref().filter(|_| wanted.status.as_deref() != Some("Pending")) {
             diff.same_text(&format!("{name}: node"), Some(node), pod.node.as_deref());
         }
         if let Some(zones) = wanted.numa_zones.as_ref().filter(|zones| **zones != pod.zones) {
-            diff.say(format!("{name}: expected the zones {zones:?}, got {:?}", pod.zones));
+            diff.add(format!("{name}: expected the zones {zones:?}, got {:?}", pod.zones));
         }
         sums[0] += pod.gpus_required;
         sums[1] += pod.gpus_accepted;
@@ -105,19 +103,19 @@ fn results(job: &Job, started: bool, wanted: &Wanted, pods: &[(&str, Option<&Pod
         sums[3] += pod.memory_bytes as f64;
     }
     let finished = job.tasks.iter().any(|t| t.status == "Failed" || t.status == "Succeeded");
-    let wants =
+    let expected =
         [wanted.gpus_required, wanted.gpus_accepted, wanted.cpu_milli_required, wanted.memory_bytes_required];
-    let names = ["GPUs asked for", "GPUs held", "CPU asked for", "memory asked for"];
-    // What a finished pod once asked for is not kept.
+    let names = ["requested GPUs", "allocated GPUs", "requested CPU", "requested memory"];
+    // The requests of finished pods are not kept.
     for i in (0..4).filter(|_| !finished) {
-        if let Some(want) = wants[i] {
-            diff.same_number(&format!("{}: {}", job.name, names[i]), want, sums[i]);
+        if let Some(expected) = expected[i] {
+            diff.same_number(&format!("{}: {}", job.name, names[i]), expected, sums[i]);
         }
     }
     if let Some(age) = wanted.last_start_older_than_s {
         let last = if started { Some(0) } else { job.last_start_age_s };
         if last.is_none_or(|last| last < age) {
-            diff.say(format!("group `{}` started {last:?} s ago, not {age} s ago or earlier", job.name));
+            diff.add(format!("group `{}` started {last:?} s ago, not {age} s ago or earlier", job.name));
         }
     }
 }
@@ -130,7 +128,7 @@ fn node_result(name: &str, wanted: &WantedNode, node: &NodeEnd, diff: &mut Diff)
     for (zone, amounts) in &wanted.numa_zones_available {
         for (resource, quantity) in amounts {
             let Ok(quantity) = quantity.parse::<kai_units::Quantity>() else {
-                diff.say(format!("{name}: zone {zone}: `{quantity}` is no quantity"));
+                diff.add(format!("{name}: zone {zone}: `{quantity}` is not a quantity"));
                 continue;
             };
             let wanted = match resource.as_str() {
@@ -155,13 +153,13 @@ pub(super) fn counts(wanted: &Expected, decisions: &[Decision], diff: &mut Diff)
     ];
     for (name, most, made) in bounds {
         if let Some(most) = most.filter(|most| made > *most) {
-            diff.say(format!("at most {most} {name} are allowed, got {made}"));
+            diff.add(format!("at most {most} {name} are allowed, got {made}"));
         }
     }
 }
 
 /// Checks the texts that explain groups.
-pub(super) fn messages(case: &Case, wanted: &Expected, done: &Done, diff: &mut Diff) {
+pub(super) fn messages(case: &Case, wanted: &Expected, done: &CycleResult, diff: &mut Diff) {
     for job in &case.input.jobs {
         let Some(message) = wanted.jobs.get(&job.name).and_then(|w| w.job_error_message.as_ref()) else {
             continue;
@@ -174,8 +172,8 @@ pub(super) fn messages(case: &Case, wanted: &Expected, done: &Done, diff: &mut D
     }
 }
 
-/// Checks one round against what was observed; `tasks` are those of the newest round that tells them.
-pub(super) fn observed(case: &Case, upto: usize, done: &Done, diff: &mut Diff) {
+/// Compares one round with the observation; `tasks` are those of the newest round that has them.
+pub(super) fn observed(case: &Case, upto: usize, done: &CycleResult, diff: &mut Diff) {
     let rounds = &case.observed.rounds;
     let Some(round) = rounds.get(upto) else { return };
     let mut renaming = Renaming::default();
@@ -206,17 +204,17 @@ pub(super) fn observed(case: &Case, upto: usize, done: &Done, diff: &mut Diff) {
     }
 }
 
-/// GPU groups invented in a run have other names here; the same group must have the same name everywhere.
+/// Generated GPU groups have other names here; the mapping between both must be one to one.
 #[derive(Default)]
 struct Renaming(BTreeMap<String, String>, BTreeMap<String, String>);
 
 impl Renaming {
     fn note(&mut self, pod: &str, theirs: &[String], ours: &[String], diff: &mut Diff) {
         if theirs.len() != ours.len() {
-            diff.say(format!("{pod}: observed GPU groups {theirs:?}, got {ours:?}"));
+            diff.add(format!("{pod}: observed GPU groups {theirs:?}, got {ours:?}"));
             return;
         }
-        // Which of its several GPUs a pod lists first means nothing.
+        // The order of the GPUs of a pod has no meaning.
         let known = |group: &&String| self.0.contains_key(*group);
         let (mut theirs, mut ours): (Vec<_>, Vec<_>) = (theirs.iter().collect(), ours.iter().collect());
         theirs.sort_by_key(|group| (!known(group), (*group).clone()));
@@ -225,7 +223,7 @@ impl Renaming {
             let there = self.0.entry(a.clone()).or_insert_with(|| b.clone()) == b;
             let back = self.1.entry(b.clone()).or_insert_with(|| a.clone()) == a;
             if !there || !back {
-                diff.say(format!(
+                diff.add(format!(
                     "{pod}: observed GPU group `{a}`, got `{b}`, which is another one elsewhere"
                 ));
             }
@@ -233,7 +231,7 @@ impl Renaming {
     }
 }
 
-/// What is free and being released on a node.
+/// Compares the idle and releasing amounts of a node.
 fn accounts(name: &str, seen: &ObservedNode, node: &NodeEnd, diff: &mut Diff) {
     for (what, theirs, ours) in
         [("idle", &seen.idle, &node.idle), ("releasing", &seen.releasing, &node.releasing)]
@@ -262,10 +260,10 @@ fn events(expected: &[Event], decisions: &[Decision], diff: &mut Diff) {
     }
     for (line, count) in balance {
         if count > 0 {
-            diff.say(format!("missing: {line}"));
+            diff.add(format!("missing: {line}"));
         }
         if count < 0 {
-            diff.say(format!("not expected: {line}"));
+            diff.add(format!("not expected: {line}"));
         }
     }
 }
@@ -293,7 +291,7 @@ fn decision_line(decision: &Decision) -> String {
     }
 }
 
-fn shares(open: &Open, done: &Done, diff: &mut Diff) {
+fn shares(open: &Open, done: &CycleResult, diff: &mut Diff) {
     let scale = [1.0, 1.0, WHOLE_GPU as f64];
     let total = |key: &str| open.total.get(key).copied().unwrap_or(0.0);
     for (r, key) in ["cpu_milli", "memory_bytes", "gpu"].into_iter().enumerate() {
@@ -305,7 +303,7 @@ fn shares(open: &Open, done: &Done, diff: &mut Diff) {
     }
     for (name, resources) in &open.queues {
         let Some(report) = done.outcome.queues.iter().find(|q| q.name == *name) else {
-            diff.say(format!("queue `{name}` has no report"));
+            diff.add(format!("queue `{name}` has no report"));
             continue;
         };
         for (r, key) in ["cpu", "memory", "gpu"].into_iter().enumerate() {

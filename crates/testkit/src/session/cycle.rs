@@ -1,4 +1,4 @@
-//! One cycle on a cluster, and what the cluster looked like at its end.
+//! Runs one cycle and records the state of the cluster at its end.
 
 use super::case::{Case, Run};
 use kai_engine::ClusterState;
@@ -14,22 +14,16 @@ use kai_engine::{Cycle, Observer, Outcome, plan_observed};
 use kai_units::{Span, Timestamp};
 use std::collections::BTreeMap;
 
-/// What one cycle did.
-pub(super) struct Done {
-    /// Its decisions.
+pub(super) struct CycleResult {
     pub(super) outcome: Outcome,
-    /// The cluster at its end.
     pub(super) end: End,
-    /// What the audit finds.
     pub(super) violations: Vec<Violation>,
 }
 
 /// The cluster at the end of a cycle, by name.
 #[derive(Default)]
 pub(super) struct End {
-    /// Pods.
     pub(super) pods: BTreeMap<String, PodEnd>,
-    /// Nodes.
     pub(super) nodes: BTreeMap<String, NodeEnd>,
 }
 
@@ -37,19 +31,18 @@ pub(super) struct End {
 pub(super) struct PodEnd {
     /// Its status, as records name it.
     pub(super) status: &'static str,
-    /// Its node.
     pub(super) node: Option<String>,
-    /// Shared GPUs it sits on.
+    /// GPU groups of its shared GPUs.
     pub(super) gpu_groups: Vec<String>,
-    /// NUMA zones it draws from.
+    /// NUMA zones of its allocation.
     pub(super) zones: Vec<usize>,
-    /// GPUs it asks for; those of device claims are not in here.
+    /// Requested GPUs without those of resource claims.
     pub(super) gpus_required: f64,
-    /// GPUs it holds.
+    /// Allocated GPUs.
     pub(super) gpus_accepted: f64,
-    /// Millicores it asks for.
+    /// Requested CPU.
     pub(super) cpu_milli: i64,
-    /// Bytes it asks for.
+    /// Requested memory.
     pub(super) memory_bytes: i64,
 }
 
@@ -57,9 +50,9 @@ pub(super) struct PodEnd {
 pub(super) struct NodeEnd {
     /// Free amounts by resource name.
     pub(super) idle: BTreeMap<String, i64>,
-    /// Amounts being released, less what waits for them.
+    /// Releasing amounts less those of pipelined pods.
     pub(super) releasing: BTreeMap<String, i64>,
-    /// What is left in each NUMA zone.
+    /// Available amounts of each NUMA zone.
     pub(super) zones: Vec<BTreeMap<String, i64>>,
 }
 
@@ -103,17 +96,17 @@ pub(super) fn missing_action<'a>(case: &'a Case, policy: &Policy) -> Option<&'a 
 }
 
 /// Runs one cycle and audits it.
-pub(super) fn run(cluster: &mut ClusterState, policy: &Policy, now: Timestamp) -> Done {
-    let mut eye = Eye(End::default());
-    let outcome = plan_observed(cluster, policy, Cycle { now, seed: 1 }, &mut eye);
+pub(super) fn run(cluster: &mut ClusterState, policy: &Policy, now: Timestamp) -> CycleResult {
+    let mut observer = EndState(End::default());
+    let outcome = plan_observed(cluster, policy, Cycle { now, seed: 1 }, &mut observer);
     let violations = audit(cluster, policy, &outcome);
-    Done { outcome, end: eye.0, violations }
+    CycleResult { outcome, end: observer.0, violations }
 }
 
-/// Looks at the cluster when a cycle ends.
-struct Eye(End);
+/// Records the state of the cluster at the end of a cycle.
+struct EndState(End);
 
-impl Observer for Eye {
+impl Observer for EndState {
     fn cycle_ended(&mut self, cluster: &Cluster) {
         self.0.pods = cluster
             .present_pods()

@@ -1,8 +1,8 @@
-//! Where the engine decides otherwise than KAI on purpose: rules over what a case puts in.
+//! Intended differences from KAI, as rules over the input of a case.
 //!
-//! The same table, in words, is `docs/differences.md`. A failing case counts under an id only when the predicate
-//! holds for its input and the audit accepts what the engine did. Predicates read the cluster and the configuration;
-//! nothing of the case's name, its expectations or what came out.
+//! `docs/differences.md` describes the same table. A failing case counts as a difference only if the predicate holds for
+//! its input and the audit finds no violation. Predicates read the cluster and the configuration, never the name, the
+//! expectations or the result of the case.
 
 use crate::test_cluster::TestCluster;
 use kai_cache::Objects;
@@ -14,23 +14,19 @@ use kai_engine::input::{
 use kai_engine::policy::Config;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a case puts in.
+/// The input of a case.
 pub struct Facts<'a> {
-    /// The cluster, translated.
     pub cluster: &'a TestCluster,
-    /// The cluster's objects.
     pub objects: &'a Objects,
-    /// The configuration.
     pub config: &'a Config,
-    /// Most victim groups of a consolidation; `None` is unlimited.
+    /// Maximum number of victim groups of a consolidation; `None` is unlimited.
     pub max_consolidation_victims: Option<u32>,
 }
 
-/// One deliberate difference.
 pub struct Difference {
-    /// Its id in `docs/differences.md`.
+    /// The id in `docs/differences.md`.
     pub id: &'static str,
-    /// Whether a case's input has what it takes.
+    /// Whether the input of a case can show the difference.
     pub holds: fn(&Facts<'_>) -> bool,
 }
 
@@ -38,7 +34,7 @@ pub struct Difference {
 pub const DIFFERENCES: &[Difference] = &[
     Difference { id: "D03", holds: some_members_suffice },
     Difference { id: "D04", holds: cpu_pod_beside_shared_gpus },
-    Difference { id: "D05", holds: odd_gpu_name },
+    Difference { id: "D05", holds: unknown_gpu_resource },
     Difference { id: "D06", holds: device_backed_resource },
     Difference { id: "D08", holds: division_with_a_rest },
     Difference { id: "D09", holds: |facts| facts.config.queue_depth.values().any(|depth| *depth >= 2) },
@@ -59,10 +55,10 @@ pub const DIFFERENCES: &[Difference] = &[
     Difference { id: "D22", holds: victims_beyond_a_minimum },
     Difference { id: "D24", holds: |facts| facts.groups().any(|group| group.invalid_reason.is_some()) },
     Difference { id: "D28", holds: parts_of_gpus_against_a_bound },
-    Difference { id: "D29", holds: spread_beside_a_leaving_pod },
-    Difference { id: "D30", holds: shared_gpus_may_be_left },
-    Difference { id: "D31", holds: what_is_placed_may_be_in_the_way },
-    Difference { id: "D32", holds: absurd_device_count },
+    Difference { id: "D29", holds: spread_beside_a_releasing_pod },
+    Difference { id: "D30", holds: evicted_pod_may_change_its_gpu },
+    Difference { id: "D31", holds: placed_group_may_be_a_victim },
+    Difference { id: "D32", holds: device_count_out_of_range },
 ];
 
 /// The first difference whose predicate holds.
@@ -96,7 +92,7 @@ fn shares_gpus(pod: &PodInput) -> bool {
     matches!(pod.spec.gpu, GpuRequest::Fraction { .. } | GpuRequest::Memory { .. })
 }
 
-/// A group, or a set of sub-groups in one, asks for fewer members than it has.
+/// A group, or a set of sub-groups in one, requires fewer members than it has.
 fn some_members_suffice(facts: &Facts<'_>) -> bool {
     facts.groups().any(|group| {
         let members =
@@ -107,27 +103,27 @@ fn some_members_suffice(facts: &Facts<'_>) -> bool {
     })
 }
 
-/// A pending pod wants no GPU, some pod shares one, and shared GPUs count in the choice among several nodes.
+/// A pending pod requests no GPU, another pod shares one, and GPU sharing is part of the scores of several nodes.
 fn cpu_pod_beside_shared_gpus(facts: &Facts<'_>) -> bool {
-    let wants_none = |pod: &PodInput| {
+    let requests_none = |pod: &PodInput| {
         pod.phase == PodPhase::Pending
             && pod.claims.is_empty()
             && matches!(pod.spec.gpu, GpuRequest::None | GpuRequest::Whole(0))
     };
     facts.nodes().count() > 1
         && facts.config.plugins.iter().any(|plugin| plugin.name == "gpusharingorder")
-        && facts.pods().any(wants_none)
+        && facts.pods().any(requests_none)
         && facts.pods().any(shares_gpus)
 }
 
 /// A resource other than the two known ones ends in `gpu`.
-fn odd_gpu_name(facts: &Facts<'_>) -> bool {
-    let odd = |(name, _): &(String, i64)| name.ends_with("gpu") && name != "gpu";
-    facts.nodes().any(|node| node.allocatable.iter().any(odd))
-        || facts.pods().any(|pod| pod.spec.request.iter().any(odd))
+fn unknown_gpu_resource(facts: &Facts<'_>) -> bool {
+    let unknown = |(name, _): &(String, i64)| name.ends_with("gpu") && name != "gpu";
+    facts.nodes().any(|node| node.allocatable.iter().any(unknown))
+        || facts.pods().any(|pod| pod.spec.request.iter().any(unknown))
 }
 
-/// A pod wants an extended resource that no node has, and there are device classes.
+/// A pod requests an extended resource that no node has, and there are device classes.
 fn device_backed_resource(facts: &Facts<'_>) -> bool {
     let offered: BTreeSet<&str> =
         facts.nodes().flat_map(|node| node.allocatable.iter().map(|(name, _)| name.as_str())).collect();
@@ -138,8 +134,8 @@ fn device_backed_resource(facts: &Facts<'_>) -> bool {
         && facts.pods().any(missing)
 }
 
-/// Siblings share a surplus of GPUs, and their priorities differ or somebody asks for a part of a GPU: the rest of
-/// the division may end elsewhere.
+/// Siblings share a surplus of GPUs, and their priorities differ or a pod requests a GPU fraction: the
+/// remainder of the division may go to another queue.
 fn division_with_a_rest(facts: &Facts<'_>) -> bool {
     let mut priorities: BTreeMap<Option<&str>, Vec<i32>> = BTreeMap::new();
     for queue in facts.queues().filter(|queue| queue.gpu.weight > 0.0) {
@@ -154,14 +150,14 @@ fn division_with_a_rest(facts: &Facts<'_>) -> bool {
     })
 }
 
-/// The actions that evict pods for others.
+/// The actions that evict victims.
 const EVICTING: [&str; 3] = ["consolidation", "reclaim", "preempt"];
 
 fn evicts(facts: &Facts<'_>) -> bool {
     facts.config.actions.iter().any(|action| EVICTING.contains(&action.as_str()))
 }
 
-/// Pods with a place whose groups may be evicted for others.
+/// Allocated pods of preemptible groups.
 fn evictable<'a>(facts: &Facts<'a>) -> Vec<&'a PodInput> {
     let preemptible: BTreeSet<&str> =
         facts.groups().filter(|group| group.preemptible).map(|group| group.key.name.as_str()).collect();
@@ -171,14 +167,14 @@ fn evictable<'a>(facts: &Facts<'a>) -> Vec<&'a PodInput> {
     facts.pods().filter(holds).collect()
 }
 
-/// Consolidation is limited to fewer groups than may be moved.
+/// Consolidation is limited to fewer groups than are movable.
 fn more_candidates_than_may_move(facts: &Facts<'_>) -> bool {
     let groups: BTreeSet<_> = evictable(facts).iter().map(|pod| pod.group.as_deref()).collect();
     facts.config.actions.iter().any(|action| action == "consolidation")
         && facts.max_consolidation_victims.is_some_and(|most| groups.len() > most as usize)
 }
 
-/// A group that may be evicted runs more pods than its minimum, so that it gives way in several steps.
+/// A group that may be evicted runs more pods than its minimum, so that it is evicted in several steps.
 fn victims_beyond_a_minimum(facts: &Facts<'_>) -> bool {
     let mut pods: BTreeMap<&str, u32> = BTreeMap::new();
     for pod in evictable(facts) {
@@ -195,14 +191,14 @@ fn victims_beyond_a_minimum(facts: &Facts<'_>) -> bool {
     evicts(facts) && facts.groups().any(beyond)
 }
 
-/// A pod that shares GPUs may be evicted, and so may find another GPU of its node.
-fn shared_gpus_may_be_left(facts: &Facts<'_>) -> bool {
+/// A pod that shares GPUs may be evicted, and may then get another GPU of its node.
+fn evicted_pod_may_change_its_gpu(facts: &Facts<'_>) -> bool {
     evicts(facts) && evictable(facts).into_iter().any(shares_gpus)
 }
 
-/// Two groups wait, one of them preemptible, and an action that evicts comes after another one: what the first
-/// places may be what the second would like to evict.
-fn what_is_placed_may_be_in_the_way(facts: &Facts<'_>) -> bool {
+/// Two groups are pending, one of them preemptible, and an evicting action follows another one: the first may place
+/// what the second would evict.
+fn placed_group_may_be_a_victim(facts: &Facts<'_>) -> bool {
     let waiting: BTreeSet<&str> = facts
         .pods()
         .filter(|pod| pod.phase == PodPhase::Pending)
@@ -212,20 +208,20 @@ fn what_is_placed_may_be_in_the_way(facts: &Facts<'_>) -> bool {
     evicts(facts) && facts.config.actions.len() > 1 && waiting.len() > 1 && facts.groups().any(preemptible)
 }
 
-/// A claim asks for more devices than there are numbers for.
-fn absurd_device_count(facts: &Facts<'_>) -> bool {
-    let absurd = |claim: &ClaimInput| {
-        let mut asked = claim.requests.iter().flat_map(|request| &request.alternatives);
-        asked.any(|one| matches!(one.mode, RequestMode::Exactly(count) if count > 1_000_000_000))
+/// A claim requests more devices than the range allows.
+fn device_count_out_of_range(facts: &Facts<'_>) -> bool {
+    let out_of_range = |claim: &ClaimInput| {
+        let mut requested = claim.requests.iter().flat_map(|request| &request.alternatives);
+        requested.any(|one| matches!(one.mode, RequestMode::Exactly(count) if count > 1_000_000_000))
     };
     facts
         .cluster
         .deltas
         .iter()
-        .any(|delta| if let Delta::Claim(claim) = delta { absurd(claim) } else { false })
+        .any(|delta| if let Delta::Claim(claim) = delta { out_of_range(claim) } else { false })
 }
 
-/// A queue says nothing about a limit.
+/// A queue has no limit.
 fn absent_limit(facts: &Facts<'_>) -> bool {
     facts.objects.queues.values().any(|queue| {
         queue.spec.resources.is_none_or(|all| {
@@ -273,19 +269,20 @@ fn required_level_above_a_finer_one(facts: &Facts<'_>) -> bool {
     })
 }
 
-/// Pods share GPUs in queues whose quota or limit is no whole number of GPUs.
+/// Pods share GPUs in queues whose quota or limit is not a whole number of GPUs.
 fn parts_of_gpus_against_a_bound(facts: &Facts<'_>) -> bool {
     let part = |bound: Option<i64>| bound.is_some_and(|bound| bound % WHOLE_GPU != 0);
     facts.pods().filter(|pod| shares_gpus(pod)).count() > 1
         && facts.queues().any(|queue| part(queue.gpu.quota) || part(queue.gpu.limit))
 }
 
-/// Emptier GPUs come first, a pending pod shares GPUs, and some pod is leaving.
-fn spread_beside_a_leaving_pod(facts: &Facts<'_>) -> bool {
-    let leaves = |pod: &PodInput| matches!(pod.phase, PodPhase::Releasing(_) | PodPhase::ReleasingUnstarted);
+/// Emptier GPUs are preferred, a pending pod shares GPUs, and another pod is releasing.
+fn spread_beside_a_releasing_pod(facts: &Facts<'_>) -> bool {
+    let releasing =
+        |pod: &PodInput| matches!(pod.phase, PodPhase::Releasing(_) | PodPhase::ReleasingUnstarted);
     facts.config.plugins.iter().any(|plugin| plugin.name == "gpuspread")
         && facts.pods().any(|pod| shares_gpus(pod) && pod.phase == PodPhase::Pending)
-        && facts.pods().any(leaves)
+        && facts.pods().any(releasing)
 }
 
 #[cfg(test)]
@@ -293,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_lists_the_same_differences() {
+    fn documentation_lists_the_same_differences() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/differences.md");
         let text = std::fs::read_to_string(page).unwrap();
         let listed: Vec<&str> = text

@@ -1,4 +1,4 @@
-//! A case's cluster: its objects through the same code as in production, and what no object can say.
+//! Builds the cluster of a case from its objects by the production code, and adds states that no object can express.
 //!
 //! Three states of the recorded harness have no object: a pod that begins pipelined, a bare old-style MIG flag, and
 //! GPUs of 100 MiB or less that count in fair shares. They are put onto the translated inputs, by rule.
@@ -16,30 +16,25 @@ use std::path::Path;
 
 /// The smallest GPU memory that fair shares count, in MiB.
 const COUNTED_ABOVE_MIB: i64 = 100;
-/// How much larger small GPUs, and what is asked of them, are made. Nothing but ratios matters.
+/// Factor for the memory of small GPUs and for requests of it. Only ratios matter.
 const SCALE: i64 = 10;
 
-/// A case's cluster and clock.
 pub(super) struct Session {
-    /// The cluster.
     pub(super) cluster: TestCluster,
-    /// Its objects.
     pub(super) objects: Objects,
-    /// The clock.
     pub(super) now: Timestamp,
 }
 
 impl Session {
-    /// Translates a case's objects.
     pub(super) fn load(case: &Case, objects: &Path) -> Result<Self> {
         let name = objects.display().to_string();
         let bytes = std::fs::read(objects).with_context(|| format!("cannot read `{name}`"))?;
         let header: ObjectsFile =
-            serde_json::from_slice(&bytes).with_context(|| format!("`{name}` holds no objects"))?;
+            serde_json::from_slice(&bytes).with_context(|| format!("`{name}` contains no objects"))?;
         let now = header
             .session_time
             .parse()
-            .with_context(|| format!("`{}` is no session time", header.session_time))?;
+            .with_context(|| format!("`{}` is not a session time", header.session_time))?;
         let objects = snapshot::read_objects(&name, Cursor::new(bytes), Limits::default())?;
         let settings = Settings {
             restrict_nodes: case.run.scheduler_params.restrict_node_scheduling,
@@ -58,13 +53,13 @@ impl Session {
 
 fn put_statuses(cluster: &mut TestCluster, case: &Case) {
     for (_, task) in case.tasks() {
-        let waits = task.status == "Pipelined";
-        if !waits && !task.legacy_mig {
+        let pipelined = task.status == "Pipelined";
+        if !pipelined && !task.legacy_mig {
             continue;
         }
         if let Some(pod) = cluster.pod_mut(&task.name) {
             pod.spec.legacy_mig |= task.legacy_mig;
-            if waits {
+            if pipelined {
                 pod.phase = PodPhase::Waiting;
                 pod.node.clone_from(&task.node);
                 pod.gpu_groups.clone_from(&task.gpu_groups);

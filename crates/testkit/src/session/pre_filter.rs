@@ -1,4 +1,4 @@
-//! The checks of a pod that come before any node: what a case says about them, and what ours say.
+//! Compares the pre-filter errors of pods with those of a case.
 
 use super::case::Case;
 use super::compare::Diff;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// Evaluates the checks of every pending pod and compares their errors.
 pub(super) fn check(case: &Case, policy: &Policy, session: &Session, diff: &mut Diff) {
     let mut cluster = session.cluster.build();
-    // A cycle without actions makes the cluster ready to be asked.
+    // A cycle without actions computes the derived state.
     plan(&mut cluster, policy, Cycle { now: session.now, seed: 1 });
     let mut errors: BTreeMap<String, Option<String>> = BTreeMap::new();
     for (index, pod) in cluster.present_pods().filter(|(_, pod)| pod.state.status == Status::Pending) {
@@ -39,7 +39,7 @@ pub(super) fn check(case: &Case, policy: &Policy, session: &Session, diff: &mut 
         let expected = case.expected.as_ref().and_then(|expected| expected.pre_predicate_error.as_ref());
         for theirs in recorded.into_iter().chain(expected) {
             if *theirs != ours {
-                diff.say(format!("{}: expected {theirs}, got {ours}", task.name));
+                diff.add(format!("{}: expected {theirs}, got {ours}", task.name));
             }
         }
     }

@@ -1,23 +1,22 @@
-//! The shapes themselves: what is asked of the scheduler, by name.
+//! The shapes by name. Names and descriptions appear in bench tables.
 
-use super::sketch::{GPUS, Gpus, Job, Queue, Sketch, State, Wish};
+use super::object_writer::{GPUS, Gpus, Job, ObjectWriter, Placement, Queue, State};
 
-/// A kind of cluster that can be drawn at any size.
+/// A cluster that can be generated at any size.
 pub struct Shape {
-    /// Its name on command lines and in tables.
+    /// The name on command lines and in tables.
     pub name: &'static str,
-    /// What it asks of the scheduler.
+    /// The work of the scheduler.
     pub description: &'static str,
-    pub(super) draw: fn(&mut Sketch<'_>, usize),
+    pub(super) build: fn(&mut ObjectWriter<'_>, usize),
 }
 
 macro_rules! shapes {
-    ($($name:literal $draw:ident $description:literal)*) => {
-        &[$(Shape { name: $name, description: $description, draw: $draw }),*]
+    ($($name:literal $build:ident $description:literal)*) => {
+        &[$(Shape { name: $name, description: $description, build: $build }),*]
     };
 }
 
-/// All shapes.
 pub const SHAPES: &[Shape] = shapes! {
     "fill" fill "an empty cluster and as many single-GPU jobs as GPUs"
     "fill-varied" fill_varied "like fill, with node kinds, tolerations and hundreds of distinct requests"
@@ -35,43 +34,43 @@ pub const SHAPES: &[Shape] = shapes! {
     "mixed" mixed "a hundred teams, nine tenths full, jobs of all sizes and priorities running and waiting"
 };
 
-fn two_queues(sketch: &mut Sketch<'_>, nodes: usize, a: usize, b: usize) {
+fn two_queues(writer: &mut ObjectWriter<'_>, nodes: usize, a: usize, b: usize) {
     for (name, parent, gpus) in [("org", None, GPUS * nodes), ("a", Some("org"), a), ("b", Some("org"), b)] {
-        sketch.queue(&Queue { name, parent, gpus, weight: 1, priority: None });
+        writer.queue(&Queue { name, parent, gpus, weight: 1, priority: None });
     }
 }
 
-fn halves(sketch: &mut Sketch<'_>, nodes: usize) {
-    two_queues(sketch, nodes, GPUS * nodes / 2, GPUS * nodes / 2);
+fn halves(writer: &mut ObjectWriter<'_>, nodes: usize) {
+    two_queues(writer, nodes, GPUS * nodes / 2, GPUS * nodes / 2);
 }
 
 fn in_turn(index: usize) -> &'static str {
     ["a", "b"][index % 2]
 }
 
-fn fill(sketch: &mut Sketch<'_>, nodes: usize) {
-    halves(sketch, nodes);
+fn fill(writer: &mut ObjectWriter<'_>, nodes: usize) {
+    halves(writer, nodes);
     for i in 0..GPUS * nodes {
-        sketch.job(&Job::new(&format!("job-{i}"), in_turn(i), 1, 1));
+        writer.job(&Job::new(&format!("job-{i}"), in_turn(i), 1, 1));
     }
 }
 
-fn fill_varied(sketch: &mut Sketch<'_>, nodes: usize) {
-    halves(sketch, nodes);
+fn fill_varied(writer: &mut ObjectWriter<'_>, nodes: usize) {
+    halves(writer, nodes);
     for i in 0..GPUS * nodes {
-        sketch.job(&Job {
+        writer.job(&Job {
             cpu: format!("{}m", 500 + 10 * (i % 331)).into(),
             memory: format!("{}Gi", 1 + i % 13).into(),
-            wish: Wish::Kind { node: i % 3, taint: i % 7 },
+            placement: Placement::Kind { node: i % 3, taint: i % 7 },
             ..Job::new(&format!("job-{i}"), in_turn(i), 1, 1)
         });
     }
 }
 
-fn fractions(sketch: &mut Sketch<'_>, nodes: usize) {
-    halves(sketch, nodes);
+fn fractions(writer: &mut ObjectWriter<'_>, nodes: usize) {
+    halves(writer, nodes);
     for i in 0..2 * GPUS * nodes {
-        sketch.job(&Job {
+        writer.job(&Job {
             gpus: Gpus::Half,
             cpu: "500m".into(),
             memory: "1Gi".into(),
@@ -80,107 +79,107 @@ fn fractions(sketch: &mut Sketch<'_>, nodes: usize) {
     }
 }
 
-fn anti_affinity(sketch: &mut Sketch<'_>, nodes: usize) {
-    halves(sketch, nodes);
+fn anti_affinity(writer: &mut ObjectWriter<'_>, nodes: usize) {
+    halves(writer, nodes);
     for i in 0..nodes / 2 {
-        sketch.job(&Job { wish: Wish::Apart, ..Job::new(&format!("job-{i}"), in_turn(i), 8, 1) });
+        writer.job(&Job { placement: Placement::Apart, ..Job::new(&format!("job-{i}"), in_turn(i), 8, 1) });
     }
 }
 
-fn gang(sketch: &mut Sketch<'_>, nodes: usize) {
-    two_queues(sketch, nodes, GPUS * nodes, 0);
-    sketch.job(&Job::new("gang", "a", nodes, GPUS));
+fn gang(writer: &mut ObjectWriter<'_>, nodes: usize) {
+    two_queues(writer, nodes, GPUS * nodes, 0);
+    writer.job(&Job::new("gang", "a", nodes, GPUS));
 }
 
-fn topology(sketch: &mut Sketch<'_>, nodes: usize) {
-    sketch.topology();
-    two_queues(sketch, nodes, GPUS * nodes, 0);
+fn topology(writer: &mut ObjectWriter<'_>, nodes: usize) {
+    writer.topology();
+    two_queues(writer, nodes, GPUS * nodes, 0);
     for i in (0..nodes).step_by(2) {
-        sketch.job(&Job {
+        writer.job(&Job {
             priority: "build",
             state: State::Running(&|_| i),
             ..Job::new(&format!("busy-{i}"), "a", 1, GPUS)
         });
     }
     for i in 0..8 {
-        sketch.job(&Job { wish: Wish::Together, ..Job::new(&format!("dist-{i}"), "a", 8, GPUS) });
+        writer.job(&Job { placement: Placement::Together, ..Job::new(&format!("dist-{i}"), "a", 8, GPUS) });
     }
 }
 
 /// One queue runs a single-GPU job on every GPU.
-fn packed(sketch: &mut Sketch<'_>, nodes: usize, queue: &str) {
+fn packed(writer: &mut ObjectWriter<'_>, nodes: usize, queue: &str) {
     for i in 0..GPUS * nodes {
         let state = State::Running(&|_| i / GPUS);
-        sketch.job(&Job { state, ..Job::new(&format!("run-{i}"), queue, 1, 1) });
+        writer.job(&Job { state, ..Job::new(&format!("run-{i}"), queue, 1, 1) });
     }
 }
 
-fn reclaim_one(sketch: &mut Sketch<'_>, nodes: usize) {
-    halves(sketch, nodes);
-    packed(sketch, nodes, "b");
-    sketch.job(&Job::new("want", "a", 1, 1));
+fn reclaim_one(writer: &mut ObjectWriter<'_>, nodes: usize) {
+    halves(writer, nodes);
+    packed(writer, nodes, "b");
+    writer.job(&Job::new("want", "a", 1, 1));
 }
 
-fn reclaim_large(sketch: &mut Sketch<'_>, nodes: usize) {
-    halves(sketch, nodes);
-    packed(sketch, nodes, "b");
-    sketch.job(&Job::new("want", "a", nodes / 2, GPUS));
+fn reclaim_large(writer: &mut ObjectWriter<'_>, nodes: usize) {
+    halves(writer, nodes);
+    packed(writer, nodes, "b");
+    writer.job(&Job::new("want", "a", nodes / 2, GPUS));
 }
 
-fn reclaim_many(sketch: &mut Sketch<'_>, nodes: usize) {
-    halves(sketch, nodes);
-    packed(sketch, nodes, "b");
+fn reclaim_many(writer: &mut ObjectWriter<'_>, nodes: usize) {
+    halves(writer, nodes);
+    packed(writer, nodes, "b");
     for i in 0..GPUS * nodes / 2 {
-        sketch.job(&Job::new(&format!("want-{i}"), "a", 1, 1));
+        writer.job(&Job::new(&format!("want-{i}"), "a", 1, 1));
     }
 }
 
-fn reclaim_gangs(sketch: &mut Sketch<'_>, nodes: usize) {
-    halves(sketch, nodes);
+fn reclaim_gangs(writer: &mut ObjectWriter<'_>, nodes: usize) {
+    halves(writer, nodes);
     for i in 0..nodes / 10 {
         let state = State::Running(&|pod| 10 * i + pod);
-        sketch.job(&Job { state, ..Job::new(&format!("run-{i}"), "b", 10, GPUS) });
+        writer.job(&Job { state, ..Job::new(&format!("run-{i}"), "b", 10, GPUS) });
     }
     for i in 0..nodes / 20 {
-        sketch.job(&Job::new(&format!("want-{i}"), "a", 10, GPUS));
+        writer.job(&Job::new(&format!("want-{i}"), "a", 10, GPUS));
     }
 }
 
-fn preempt(sketch: &mut Sketch<'_>, nodes: usize) {
-    two_queues(sketch, nodes, GPUS * nodes, 0);
-    packed(sketch, nodes, "a");
-    sketch.job(&Job { priority: "build", ..Job::new("want", "a", (nodes / 10).max(1), GPUS) });
+fn preempt(writer: &mut ObjectWriter<'_>, nodes: usize) {
+    two_queues(writer, nodes, GPUS * nodes, 0);
+    packed(writer, nodes, "a");
+    writer.job(&Job { priority: "build", ..Job::new("want", "a", (nodes / 10).max(1), GPUS) });
 }
 
-fn consolidate(sketch: &mut Sketch<'_>, nodes: usize) {
-    two_queues(sketch, nodes, GPUS * nodes, 0);
+fn consolidate(writer: &mut ObjectWriter<'_>, nodes: usize) {
+    two_queues(writer, nodes, GPUS * nodes, 0);
     for i in 0..nodes {
         for k in 0..GPUS / 2 {
             let state = State::Running(&|_| i);
-            sketch.job(&Job { state, ..Job::new(&format!("run-{i}-{k}"), "a", 1, 1) });
+            writer.job(&Job { state, ..Job::new(&format!("run-{i}-{k}"), "a", 1, 1) });
         }
     }
     for i in 0..(nodes / 100).max(1) {
-        sketch.job(&Job::new(&format!("want-{i}"), "a", 2, GPUS));
+        writer.job(&Job::new(&format!("want-{i}"), "a", 2, GPUS));
     }
 }
 
-fn unschedulable(sketch: &mut Sketch<'_>, nodes: usize) {
-    two_queues(sketch, nodes, GPUS * nodes, GPUS * nodes);
+fn unschedulable(writer: &mut ObjectWriter<'_>, nodes: usize) {
+    two_queues(writer, nodes, GPUS * nodes, GPUS * nodes);
     for i in 0..nodes {
         let state = State::Running(&|_| i);
-        sketch.job(&Job { priority: "build", state, ..Job::new(&format!("run-{i}"), "b", 1, GPUS) });
+        writer.job(&Job { priority: "build", state, ..Job::new(&format!("run-{i}"), "b", 1, GPUS) });
     }
     for i in 0..50 {
-        sketch.job(&Job::new(&format!("want-{i}"), "a", 10 + i % 3, GPUS));
+        writer.job(&Job::new(&format!("want-{i}"), "a", 10 + i % 3, GPUS));
     }
 }
 
-fn mixed(sketch: &mut Sketch<'_>, nodes: usize) {
+fn mixed(writer: &mut ObjectWriter<'_>, nodes: usize) {
     for d in 0..10 {
         let department = format!("dep-{d}");
         let gpus = GPUS * nodes / 10;
-        sketch.queue(&Queue {
+        writer.queue(&Queue {
             name: &department,
             parent: None,
             gpus,
@@ -188,7 +187,7 @@ fn mixed(sketch: &mut Sketch<'_>, nodes: usize) {
             priority: Some(100 + d % 3),
         });
         for t in 0..10 {
-            sketch.queue(&Queue {
+            writer.queue(&Queue {
                 name: &format!("team-{d}-{t}"),
                 parent: Some(&department),
                 gpus: GPUS * nodes / 120,
@@ -198,23 +197,23 @@ fn mixed(sketch: &mut Sketch<'_>, nodes: usize) {
         }
     }
     for i in 0..nodes * 9 / 10 {
-        mixed_node(sketch, i);
+        mixed_node(writer, i);
     }
     let priorities = ["train", "build-preemptible", "build", "inference"];
     for i in 0..nodes {
         let queue = format!("team-{}-{}", 7 * i % 10, 3 * i % 10);
         let pods = if i % 7 == 0 { 8 } else { 1 };
         let priority = priorities[if i % 11 == 0 { 3 } else { i % 4 }];
-        sketch.job(&Job { priority, ..Job::new(&format!("want-{i}"), &queue, pods, 1 << (i % 4)) });
+        writer.job(&Job { priority, ..Job::new(&format!("want-{i}"), &queue, pods, 1 << (i % 4)) });
     }
 }
 
 /// What runs on one node of the mixed cluster: one large job, four medium, eight small, or an elastic one.
-fn mixed_node(sketch: &mut Sketch<'_>, i: usize) {
+fn mixed_node(writer: &mut ObjectWriter<'_>, i: usize) {
     let queue = format!("team-{}-{}", i % 10, i / 10 % 10);
     let mut run = |name: String, pods, gpus, priority, min_member| {
         let state = State::Running(&|_| i);
-        sketch.job(&Job { min_member, priority, state, ..Job::new(&name, &queue, pods, gpus) });
+        writer.job(&Job { min_member, priority, state, ..Job::new(&name, &queue, pods, gpus) });
     };
     match i % 5 {
         0 => run(format!("run-{i}"), 1, GPUS, "train", None),

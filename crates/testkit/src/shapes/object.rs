@@ -1,12 +1,10 @@
-//! Kubernetes objects as far as a shape needs them, ready to be serialised.
-//!
-//! Field order is the order in the file. Everything is borrowed or short: an object lives for one line of output.
+//! Serialisable Kubernetes objects with the fields that shapes use. Field order is the order in the file.
 
 use serde::Serialize as Derive;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::borrow::Cow;
 
-/// Names and texts, kept in the order given.
+/// A map in insertion order.
 #[derive(Clone, Default)]
 pub(super) struct Pairs<'a>(pub(super) Vec<(&'a str, Cow<'a, str>)>);
 
@@ -20,7 +18,6 @@ impl Serialize for Pairs<'_> {
     }
 }
 
-/// Any object: the four parts that all of them have, then its own.
 #[derive(Derive)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Object<'a, B> {
@@ -46,7 +43,6 @@ pub(super) struct Meta<'a> {
     pub(super) namespace: Option<&'a str>,
 }
 
-/// What an object says beside its metadata.
 #[derive(Derive)]
 pub(super) struct Body<Spec, Status> {
     pub(super) spec: Spec,
@@ -133,7 +129,6 @@ pub(super) struct GroupSpec<'a> {
     pub(super) topology_constraint: Option<TopologyConstraint<'a>>,
 }
 
-/// Where a group's pods must, and would like to, stay together.
 #[derive(Derive)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TopologyConstraint<'a> {
@@ -167,7 +162,6 @@ pub(super) struct Container<'a> {
     pub(super) resources: ContainerResources<'a>,
 }
 
-/// What a container asks for.
 #[derive(Derive)]
 pub(super) struct ContainerResources<'a> {
     pub(super) requests: Pairs<'a>,
@@ -221,7 +215,6 @@ pub(super) struct PodStatus<'a> {
     pub(super) conditions: Option<[Condition<'a>; 2]>,
 }
 
-/// What a priority class says beside its metadata.
 #[derive(Derive)]
 pub(super) struct PriorityValue {
     pub(super) value: i32,

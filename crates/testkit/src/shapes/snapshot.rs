@@ -1,13 +1,13 @@
-//! The frame of a snapshot file: configuration, parameters, and one list per kind of object.
+//! Writes a snapshot file: configuration, parameters, and one list per kind.
 
 use super::catalog::Shape;
-use super::sketch::{Section, Sketch};
+use super::object_writer::{ObjectWriter, Section};
 use serde::Serialize;
 use std::io::{self, Write};
 
 const ACTIONS: &str = "allocate, consolidation, reclaim, preempt, stalegangeviction";
 
-/// Plugins in KAI's order; `nodeplacement` is told to pack.
+/// Plugins in KAI's order; `nodeplacement` is configured for binpack.
 const PLUGINS: [&str; 20] = [
     "predicates",
     "proportion",
@@ -104,7 +104,6 @@ struct Partition {
     node_pool_label_value: &'static str,
 }
 
-/// Writes the whole file.
 pub(super) fn write(shape: &Shape, nodes: usize, to: &mut dyn Write) -> io::Result<()> {
     to.write_all(b"{\"config\":")?;
     serde_json::to_writer(&mut *to, &config())?;
@@ -115,21 +114,21 @@ pub(super) fn write(shape: &Shape, nodes: usize, to: &mut dyn Write) -> io::Resu
         let comma = if position > 0 { "," } else { "" };
         write!(to, "{comma}\"{list}\":[")?;
         if let Some(section) = section {
-            draw(shape, nodes, Sketch::new(section, to))?;
+            write_section(shape, nodes, ObjectWriter::new(section, to))?;
         }
         to.write_all(b"]")?;
     }
     to.write_all(b"}}")
 }
 
-/// One pass over the whole drawing.
-fn draw(shape: &Shape, nodes: usize, mut sketch: Sketch<'_>) -> io::Result<()> {
-    sketch.nodes(nodes);
-    (shape.draw)(&mut sketch, nodes);
+/// One pass over the shape.
+fn write_section(shape: &Shape, nodes: usize, mut writer: ObjectWriter<'_>) -> io::Result<()> {
+    writer.nodes(nodes);
+    (shape.build)(&mut writer, nodes);
     for (name, value) in PRIORITY_CLASSES {
-        sketch.priority_class(name, value);
+        writer.priority_class(name, value);
     }
-    sketch.finish()
+    writer.finish()
 }
 
 fn config() -> Config {

@@ -1,11 +1,11 @@
-//! Shapes are what they say, and equal to what the reference generator draws where that is at hand.
+//! Tests of the generated shapes, also against the reference generator.
 
 use super::{SHAPES, find, write, write_zip};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-fn drawn(name: &str, nodes: usize) -> String {
+fn generated(name: &str, nodes: usize) -> String {
     let mut bytes = Vec::new();
     write(find(name).expect("the shape exists"), nodes, &mut bytes).expect("memory takes everything");
     String::from_utf8(bytes).expect("JSON is UTF-8")
@@ -18,7 +18,7 @@ fn list<'a>(snapshot: &'a Value, kind: &str) -> &'a [Value] {
 #[test]
 fn every_shape_is_valid_json_with_distinct_ages() {
     for shape in SHAPES {
-        let snapshot: Value = serde_json::from_str(&drawn(shape.name, 20)).expect("valid JSON");
+        let snapshot: Value = serde_json::from_str(&generated(shape.name, 20)).expect("valid JSON");
         let lists = snapshot["rawObjects"].as_object().expect("an object");
         let mut ages: Vec<&str> = lists
             .values()
@@ -34,8 +34,8 @@ fn every_shape_is_valid_json_with_distinct_ages() {
 }
 
 #[test]
-fn fill_asks_for_every_gpu_once() {
-    let snapshot: Value = serde_json::from_str(&drawn("fill", 3)).expect("valid JSON");
+fn fill_requests_every_gpu_once() {
+    let snapshot: Value = serde_json::from_str(&generated("fill", 3)).expect("valid JSON");
     assert_eq!(list(&snapshot, "pods").len(), 24);
     assert_eq!(list(&snapshot, "podGroups").len(), 24);
     assert_eq!(list(&snapshot, "queues").len(), 3);
@@ -43,17 +43,17 @@ fn fill_asks_for_every_gpu_once() {
 }
 
 #[test]
-fn drawing_twice_gives_the_same_bytes() {
+fn generation_is_deterministic() {
     for shape in SHAPES {
-        assert_eq!(drawn(shape.name, 7), drawn(shape.name, 7), "shape `{}`", shape.name);
+        assert_eq!(generated(shape.name, 7), generated(shape.name, 7), "shape `{}`", shape.name);
     }
 }
 
 #[test]
-fn an_archive_holds_the_same_text() {
+fn archive_contains_the_same_text() {
     let path = scratch("gang-archive.zip");
     write_zip(find("gang").expect("the shape exists"), 4, &path).expect("the archive can be written");
-    assert_eq!(snapshot_of(&path), drawn("gang", 4));
+    assert_eq!(snapshot_of(&path), generated("gang", 4));
     std::fs::remove_file(&path).expect("the archive is there");
 }
 
@@ -75,7 +75,7 @@ fn shapes_equal_the_reference_generator() {
             assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
             let theirs = snapshot_of(&path);
             std::fs::remove_file(&path).expect("the archive is there");
-            let ours = drawn(shape.name, nodes);
+            let ours = generated(shape.name, nodes);
             if let Some(at) = ours.bytes().zip(theirs.bytes()).position(|(a, b)| a != b) {
                 let from = at.saturating_sub(200);
                 let excerpt = |text: &str| text[from..text.len().min(at + 100)].to_owned();

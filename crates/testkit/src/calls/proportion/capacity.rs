@@ -1,8 +1,8 @@
-//! Recorded calls about capacity gates, with their texts and queue numbers.
+//! Replays capacity policies, with their messages and queue details.
 
 use super::super::compare::same;
 use super::super::record::{Case, NAMES, Queues, ledger, list, quantities, text};
-use super::super::world::World;
+use super::super::recorded_cluster::RecordedCluster;
 use super::super::{Adapter, CallOutcome};
 use kai_engine::ids::{PodIdx, QueueIdx};
 use kai_engine::share::capacity_policy::{self, Excess};
@@ -51,7 +51,7 @@ fn path_over_quota(case: &Case<'_>) -> CallOutcome {
     })
 }
 
-/// The quota binds non-preemptible groups only; a group that says nothing counts as one.
+/// The quota binds non-preemptible groups only; a group without a setting counts as one.
 fn preemptibility(case: &Case<'_>) -> Preemptibility {
     match text(&case.input["job"]["preemptibility"]) {
         "preemptible" => Preemptibility::Preemptible,
@@ -119,21 +119,21 @@ fn details(details: &explain::QueueDetails) -> Value {
     })
 }
 
-/// What all tasks of a step ask for before a node is known.
+/// The request of all tasks of a step before a node is known.
 fn asked_by_step(case: &Case<'_>) -> QueueAmounts {
     let largest = case.input["self"]["max_node_gpu_memory_mi_b"].as_i64();
     list(&case.input["tasks_to_allocate"]).fold([0; 3], |all, task| {
-        let (world, pod) = one_pod(task);
-        sum(&all, &world.cluster.queue_request(pod, largest))
+        let (recorded, pod) = one_pod(task);
+        sum(&all, &recorded.cluster.queue_request(pod, largest))
     })
 }
 
-fn one_pod(task: &Value) -> (World, PodIdx) {
-    let mut world = World::new(&[]);
-    let key = world.add_task(task, "Pending", None, "");
-    world.settle();
-    let pod = world.pod(&key);
-    (world, pod)
+fn one_pod(task: &Value) -> (RecordedCluster, PodIdx) {
+    let mut recorded = RecordedCluster::new(&[]);
+    let key = recorded.add_task(task, "Pending", None, "");
+    recorded.settle();
+    let pod = recorded.pod(&key);
+    (recorded, pod)
 }
 
 fn step_over_capacity(case: &Case<'_>) -> CallOutcome {
@@ -151,10 +151,10 @@ fn step_over_quota(case: &Case<'_>) -> CallOutcome {
     })
 }
 
-/// What one pod asks for on a node; device claims count at the step, not here.
+/// The request of one pod on a node; device claims count at the step, not here.
 fn pod_over_capacity(case: &Case<'_>) -> CallOutcome {
-    let (world, pod) = one_pod(&case.input["task"]);
-    let shape = world.cluster.shape(pod);
+    let (recorded, pod) = one_pod(&case.input["task"]);
+    let shape = recorded.cluster.shape(pod);
     let memory = case.input["node"]["gpu_memory_mib"].as_i64().unwrap_or(100);
     let amount = |dim| shape.request.get(dim);
     let asked = [amount(resource::CPU), amount(resource::MEMORY), shape.quota_on(memory)];

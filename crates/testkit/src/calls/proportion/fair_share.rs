@@ -1,4 +1,4 @@
-//! Dividing resources among queues.
+//! Replays the division of resources among queues.
 
 use super::super::compare::{difference, same};
 use super::super::record::{Case, NAMES, Queues, amount, number, quantities, recorded, text};
@@ -105,14 +105,14 @@ fn compare_shares(expected: &Value, queues: &Queues) -> CallOutcome {
     }
 }
 
-/// Some recorded share is beyond what the queue asks for or may have.
+/// Some recorded share is beyond the request or limit of the queue.
 fn breaks_a_request(expected: &Value, queues: &Queues) -> bool {
     queues.iter().any(|(key, ledger)| {
         (0..3).any(|r| amount(&expected[key][NAMES[r]]["fair_share"], r) > ledger.requestable(RESOURCES[r]))
     })
 }
 
-/// Some queue got a recorded surplus although a sibling of higher priority, with a weight, wants more.
+/// Some queue got a recorded surplus although a sibling of higher priority, with a weight, requests more.
 fn crosses_priorities(expected: &Value, queues: &Queues) -> bool {
     let share =
         |queue: QueueIdx, r: usize| amount(&expected[&queues.keys[queue.index()]][NAMES[r]]["fair_share"], r);

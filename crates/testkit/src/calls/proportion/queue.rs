@@ -1,9 +1,9 @@
-//! Queues as they are read, ordered and added up.
+//! Replays decoding, order and aggregation of queues.
 
 use super::super::compare::same;
 
 use super::super::record::{Case, NAMES, ledger, list, quantities, text, time_rank};
-use super::super::world::World;
+use super::super::recorded_cluster::RecordedCluster;
 use super::super::{Adapter, CallOutcome};
 use super::result;
 use kai_cache::object::{Kind, Queue};
@@ -52,14 +52,14 @@ fn read(case: &Case<'_>) -> CallOutcome {
         "resources": resources([queue.cpu, queue.memory, queue.gpu]),
     });
     let mut expected = case.result()[0].clone();
-    let told = expected["resources"].clone();
+    let resources = expected["resources"].clone();
     expected["display_name"] = Value::Null;
     // Amounts that are left out are 0, but a limit that the object leaves out is none.
     let silent = |name: &str| case.input["queue"]["spec"]["resources"][name]["limit"].is_null();
     expected["resources"] = NAMES
         .iter()
         .map(|name| {
-            let share = &told[name];
+            let share = &resources[name];
             let value = |key: &str| share[key].as_f64().unwrap_or(0.0);
             let limit = if silent(name) { -1.0 } else { value("limit") };
             let share = json!({
@@ -120,26 +120,32 @@ fn order(case: &Case<'_>) -> CallOutcome {
     }
 }
 
-/// What a job's next step asks of its queue.
+/// The request of a job's next allocation from its queue.
 fn asked(job: &Value, reference_memory: Option<i64>) -> QueueAmounts {
-    let mut world = World::new(&[("subgrouporder", &Value::Null), ("taskorder", &Value::Null)]);
-    let key = world.add_job(job);
-    world.settle();
-    let pods = pods_to_place(&world.cluster, &world.policy.registry, world.group(&key), Selection::Simulated);
-    pods.into_iter().fold([0; 3], |all, pod| sum(&all, &world.cluster.queue_request(pod, reference_memory)))
+    let mut recorded = RecordedCluster::new(&[("subgrouporder", &Value::Null), ("taskorder", &Value::Null)]);
+    let key = recorded.add_job(job);
+    recorded.settle();
+    let pods = pods_to_place(
+        &recorded.cluster,
+        &recorded.policy.registry,
+        recorded.group(&key),
+        Selection::Simulated,
+    );
+    pods.into_iter()
+        .fold([0; 3], |all, pod| sum(&all, &recorded.cluster.queue_request(pod, reference_memory)))
 }
 
 fn offers(case: &Case<'_>) -> CallOutcome {
     let node = &case.input["node"];
-    let mut world = World::new(&[]);
-    world.add_node(node);
+    let mut recorded = RecordedCluster::new(&[]);
+    recorded.add_node(node);
     for task in list(&node["pods"]) {
         let mut task = task.clone();
         task["node"] = node["name"].clone();
-        world.add_task(&task, text(&task["status"]), None, "");
+        recorded.add_task(&task, text(&task["status"]), None, "");
     }
-    world.settle();
+    recorded.settle();
     let restricted = case.input["ssn"]["restrict_node_scheduling"].as_bool() == Some(true);
-    let total = world.cluster.total(restricted);
+    let total = recorded.cluster.total(restricted);
     same(&json!(quantities(&case.result()[0])), &json!(total))
 }

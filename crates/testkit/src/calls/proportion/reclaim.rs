@@ -1,7 +1,7 @@
-//! Recorded calls about who may reclaim from whom.
+//! Replays reclaim rules between queues.
 
 use super::super::record::{Case, Queues, ledger, list, map, number, quantities, quota_of, text, whole};
-use super::super::{Adapter, CallOutcome, world};
+use super::super::{Adapter, CallOutcome, recorded_cluster};
 use super::result;
 use kai_engine::resource::QueueResource;
 use kai_engine::share::reclaim::{self, ReclaimAmount, Reclaimer, VictimPod};
@@ -105,7 +105,7 @@ const ACTIVE_ALLOCATED: [&str; 5] = ["Allocated", "Pipelined", "Binding", "Bound
 fn portions(case: &Case<'_>) -> CallOutcome {
     let victim = &case.input["victim"];
     let mut pod_sets: Vec<&Value> = Vec::new();
-    world::pod_sets(world::tree_of(&victim["job"]), &mut pod_sets);
+    recorded_cluster::pod_sets(recorded_cluster::tree_of(&victim["job"]), &mut pod_sets);
     let minimums: Vec<u32> = pod_sets.iter().map(|set| whole(&set["min_available"]) as u32).collect();
     let leave_out_replaced = case.input["self"]["allow_consolidating_reclaim"].as_bool() == Some(true);
     let pods: Vec<VictimPod> = list(&victim["tasks"])

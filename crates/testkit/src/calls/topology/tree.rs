@@ -1,10 +1,10 @@
-//! Recorded trees of domains as clusters.
+//! Builds clusters from recorded trees of topology domains.
 //!
-//! Nothing but labelled nodes makes a tree in the engine, so each innermost domain gets a node unless it names some,
-//! and a branch that ends above the innermost level is continued by stand-ins, which no answer mentions.
+//! The engine derives a tree from node labels only. Each innermost domain therefore gets a node unless it names some,
+//! and a branch that ends above the innermost level is extended by placeholder domains, which results omit.
 
 use super::super::record::{list, text};
-use super::super::world::World;
+use super::super::recorded_cluster::RecordedCluster;
 use kai_engine::Delta;
 use kai_engine::cluster::group::Constraint;
 use kai_engine::ids::{DomainIdx, NodeIdx, PodIdx};
@@ -19,41 +19,41 @@ pub(super) const STAND_IN: &str = "(stand-in)";
 
 /// A cluster with one topology.
 pub(super) struct Site {
-    pub(super) world: World,
+    pub(super) recorded: RecordedCluster,
 }
 
 impl Site {
     pub(super) fn new<'a>(levels: impl Iterator<Item = &'a str>) -> Self {
-        let mut world = World::new(&[]);
+        let mut recorded = RecordedCluster::new(&[]);
         let levels = levels.map(str::to_owned).collect();
-        world.cluster.apply(Delta::Topology(TopologyInput { name: NAME.to_owned(), levels }));
-        Self { world }
+        recorded.cluster.apply(Delta::Topology(TopologyInput { name: NAME.to_owned(), levels }));
+        Self { recorded }
     }
 
     pub(super) fn topology(&self) -> &Topology {
-        let name = self.world.cluster.names.find(NAME).expect("the topology was added first");
-        self.world.cluster.topologies.get(name).expect("the topology was added first")
+        let name = self.recorded.cluster.names.find(NAME).expect("the topology was added first");
+        self.recorded.cluster.topologies.get(name).expect("the topology was added first")
     }
 
     /// Adds recorded tasks as pods, and makes the cluster ready.
     pub(super) fn settle(&mut self, tasks: &Value) -> Vec<PodIdx> {
         let keys: Vec<_> =
-            list(tasks).map(|task| self.world.add_task(task, text(&task["status"]), None, "")).collect();
-        self.world.settle();
-        keys.iter().map(|key| self.world.pod(key)).collect()
+            list(tasks).map(|task| self.recorded.add_task(task, text(&task["status"]), None, "")).collect();
+        self.recorded.settle();
+        keys.iter().map(|key| self.recorded.pod(key)).collect()
     }
 
     pub(super) fn constraint(&mut self, recorded: &Value) -> Constraint {
         let mut level = |key: &str| {
             let name = text(&recorded[key]);
-            (!name.is_empty()).then(|| self.world.cluster.names.intern(name))
+            (!name.is_empty()).then(|| self.recorded.cluster.names.intern(name))
         };
         let (required, preferred) = (level("required_level"), level("preferred_level"));
-        Constraint { topology: self.world.cluster.names.intern(NAME), required, preferred }
+        Constraint { topology: self.recorded.cluster.names.intern(NAME), required, preferred }
     }
 
     pub(super) fn name(&self, node: NodeIdx) -> &str {
-        self.world.cluster.text(self.world.cluster.nodes[node].name)
+        self.recorded.cluster.text(self.recorded.cluster.nodes[node].name)
     }
 }
 
@@ -143,7 +143,7 @@ impl Tree {
         all.extend(labels.clone());
         node["labels"] = Value::Object(all);
         node["name"] = json!(name);
-        self.site.world.add_node(&node);
+        self.site.recorded.add_node(&node);
     }
 
     /// The recorded id of a domain; none for a stand-in.
@@ -160,7 +160,7 @@ impl Tree {
 
     /// Ids of the domains of each level down to a depth, the tree's root first.
     pub(super) fn ordered(&self, pods: &[PodIdx], depth: usize) -> Vec<Vec<String>> {
-        let cluster = &self.site.world.cluster;
+        let cluster = &self.site.recorded.cluster;
         let demand = Demand::of(cluster, pods);
         let capacity =
             FreeCapacity::measure(&cluster.nodes, self.site.topology(), &demand, Topology::root(), depth);

@@ -1,4 +1,4 @@
-//! Devices, volumes, config maps and disruption budgets of a scenario.
+//! Parses devices, volumes, config maps and disruption budgets of a scenario.
 
 use super::groups::{NAMESPACE, key};
 use super::syntax::{Entry, pair, scaled};
@@ -13,7 +13,7 @@ use kai_engine::input::{
 /// Bytes in the unit of `size=`.
 const GIGA: i64 = 1_000_000_000;
 
-/// `NAME [node=n1] driver=D devices=4`; the pool is called as the slice.
+/// `NAME [node=n1] driver=D devices=4`; the pool has the name of the slice.
 pub(super) fn slice(entry: &Entry) -> Result<Delta> {
     let mut slice = SliceInput {
         name: entry.words[0].clone(),
@@ -51,18 +51,18 @@ pub(super) fn device_class(entry: &Entry) -> Delta {
 pub(super) fn claim(entry: &Entry) -> Result<Delta> {
     let mut claim = ClaimInput { key: key(&entry.words[0]), ..ClaimInput::default() };
     claim.uid = format!("claim-{}", claim.key.name);
-    let mut ask = RequestAlternative::default();
+    let mut alternative = RequestAlternative::default();
     for word in &entry.words[1..] {
         match pair(word) {
-            ("class", class) => class.clone_into(&mut ask.class),
-            ("count", "all") => ask.mode = RequestMode::All,
-            ("count", count) => ask.mode = RequestMode::Exactly(count.parse()?),
+            ("class", class) => class.clone_into(&mut alternative.class),
+            ("count", "all") => alternative.mode = RequestMode::All,
+            ("count", count) => alternative.mode = RequestMode::Exactly(count.parse()?),
             ("queue", queue) => claim.queue_label = Some(queue.to_owned()),
             ("for", pod) => claim.reserved_for.push(pod.to_owned()),
             ("owner", pod) => claim.owner_pod = Some(pod.to_owned()),
             ("holds", device) => {
                 let mut parts = device.rsplitn(3, '/').map(str::to_owned);
-                let mut next = || parts.next().with_context(|| format!("`{device}` is no device"));
+                let mut next = || parts.next().with_context(|| format!("`{device}` is not a device"));
                 let (device, pool, driver) = (next()?, next()?, next()?);
                 let given = ClaimDevice {
                     request: "main".to_owned(),
@@ -74,7 +74,7 @@ pub(super) fn claim(entry: &Entry) -> Result<Delta> {
             _ => bail!("line {}: a claim has no `{word}`", entry.line),
         }
     }
-    claim.requests = vec![ClaimRequest { name: "main".to_owned(), alternatives: vec![ask] }];
+    claim.requests = vec![ClaimRequest { name: "main".to_owned(), alternatives: vec![alternative] }];
     Ok(Delta::Claim(Box::new(claim)))
 }
 
@@ -175,5 +175,5 @@ fn label_term(text: &str) -> Result<NodeTerm> {
 }
 
 fn colon(text: &str) -> Result<(&str, &str)> {
-    text.split_once(':').with_context(|| format!("`{text}` is no `LABEL:VALUE`"))
+    text.split_once(':').with_context(|| format!("`{text}` is not `LABEL:VALUE`"))
 }

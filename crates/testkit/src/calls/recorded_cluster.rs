@@ -1,7 +1,7 @@
-//! Recorded jobs, tasks and nodes as a cluster of the engine.
+//! Builds an engine cluster from recorded jobs, tasks and nodes.
 //!
-//! What a record says about requests, statuses and free amounts is taken as it is, even where no stored object could
-//! say it; labels and the like are read from the recorded Kubernetes object.
+//! Requests, statuses and free amounts of a record are used as they are, even where no Kubernetes object can express
+//! them; labels and the like are read from the recorded Kubernetes object.
 
 use super::inputs::{amount_list, numa_topology};
 use super::record::{list, map, number, text, whole};
@@ -26,29 +26,27 @@ use kai_units::{Span, Timestamp, duration};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The moment of every recorded call.
+/// The time of every recorded call.
 pub(super) const NOW: Timestamp = Timestamp(2_000_000_000_000_000);
 /// Groups and their pods share one namespace, so that names alone order groups.
 const NAMESPACE: &str = "recorded";
-/// The label that names a node's count of GPUs.
 const GPU_COUNT: &str = "nvidia.com/gpu.count";
 
-/// A cluster made from records.
-pub(super) struct World {
+pub(super) struct RecordedCluster {
     pub(super) cluster: ClusterState,
     pub(super) policy: Policy,
-    pods: Vec<(Key, String, Told)>,
+    pods: Vec<(Key, String, PodOverrides)>,
     nodes: Vec<(String, Value)>,
 }
 
-/// What a record tells of a pod and no object can.
-struct Told {
+/// Recorded state of a pod that no Kubernetes object can express.
+struct PodOverrides {
     status: Option<Status>,
     claim_gpus: Option<i64>,
     is_virtual: bool,
 }
 
-impl World {
+impl RecordedCluster {
     /// An empty cluster under a policy with some plugins and their arguments.
     pub(super) fn new(plugins: &[(&str, &Value)]) -> Self {
         let plugins = plugins.iter().map(|(name, arguments)| PluginConfig {
@@ -61,7 +59,6 @@ impl World {
         Self { cluster: ClusterState::new(), policy, pods: Vec::new(), nodes: Vec::new() }
     }
 
-    /// The key that a recorded job gets.
     pub(super) fn job_key(job: &Value) -> Key {
         let id = [&job["uid"], &job["name"]].map(text).into_iter().find(|id| !id.is_empty()).unwrap_or("job");
         Key::new(NAMESPACE, id)
@@ -78,11 +75,11 @@ impl World {
         pod_sets(tree_of(job), &mut sets);
         for set in sets {
             for task in list(&set["tasks"]) {
-                let told = match text(&task["status"]) {
+                let status = match text(&task["status"]) {
                     "Unknown" | "" => statuses.get(text(&task["uid"])).copied().unwrap_or("Pending"),
                     status => status,
                 };
-                self.add_task(task, told, Some(&key), text(&set["name"]));
+                self.add_task(task, status, Some(&key), text(&set["name"]));
             }
         }
         key
@@ -108,12 +105,12 @@ impl World {
         pod.claims.clear();
         self.cluster.apply(Delta::Pod(Box::new(pod)));
         let devices: i64 = map(&task["gpu"]["dra"]).map(|(_, count)| whole(count)).sum();
-        let told = Told {
+        let overrides = PodOverrides {
             status: (status == "Allocated").then_some(Status::Allocated),
             claim_gpus: Some(devices.saturating_mul(WHOLE_GPU)),
             is_virtual: task["virtual_status"].as_bool() == Some(true),
         };
-        self.pods.push((key.clone(), id.to_owned(), told));
+        self.pods.push((key.clone(), id.to_owned(), overrides));
         key
     }
 
@@ -121,8 +118,8 @@ impl World {
     pub(super) fn add_pod(&mut self, mut pod: PodInput) -> Key {
         pod.key = Key::new(NAMESPACE, format!("pod/{}", self.pods.len()));
         let key = pod.key.clone();
-        let told = Told { status: None, claim_gpus: None, is_virtual: false };
-        self.pods.push((key.clone(), pod.uid.clone(), told));
+        let overrides = PodOverrides { status: None, claim_gpus: None, is_virtual: false };
+        self.pods.push((key.clone(), pod.uid.clone(), overrides));
         self.cluster.apply(Delta::Pod(Box::new(pod)));
         key
     }
@@ -151,15 +148,15 @@ impl World {
         self.nodes.push((name, node.clone()));
     }
 
-    /// Makes the cluster ready, and gives pods and nodes what the record says they have.
+    /// Refreshes derived state, then applies the recorded state of pods and nodes.
     pub(super) fn settle(&mut self) {
         plan(&mut self.cluster, &self.policy, Cycle { now: NOW, seed: 0 });
-        for (key, _, told) in &self.pods {
+        for (key, _, overrides) in &self.pods {
             let Some(pod) = self.cluster.pod(key) else { continue };
             let p = &mut self.cluster.pods[pod];
-            p.claim_gpus = told.claim_gpus.unwrap_or(p.claim_gpus);
-            p.state.is_virtual = told.is_virtual;
-            let (Some(status), was) = (told.status, p.state.status) else { continue };
+            p.claim_gpus = overrides.claim_gpus.unwrap_or(p.claim_gpus);
+            p.state.is_virtual = overrides.is_virtual;
+            let (Some(status), was) = (overrides.status, p.state.status) else { continue };
             p.state.status = status;
             let (group, member) = (p.group, p.member);
             if let (Some(group), Some(member)) = (group, member)
@@ -207,22 +204,18 @@ impl World {
         ledger
     }
 
-    /// The recorded id of a pod.
     pub(super) fn id(&self, pod: PodIdx) -> String {
         self.cluster.text(self.cluster.pods[pod].uid).to_owned()
     }
 
-    /// The pod with a key.
     pub(super) fn pod(&self, key: &Key) -> PodIdx {
         self.cluster.pod(key).expect("added before")
     }
 
-    /// The group with a key.
     pub(super) fn group(&self, key: &Key) -> GroupIdx {
         self.cluster.group(key).expect("added before")
     }
 
-    /// The node with a name.
     pub(super) fn node(&self, name: &str) -> NodeIdx {
         self.cluster.node(name).expect("added before")
     }
@@ -239,12 +232,12 @@ pub(super) fn pod_object(pod: &Value) -> Option<object::Pod> {
     serde_json::from_value(pod).ok()
 }
 
-/// What a recorded Kubernetes pod describes; nothing where there is none.
+/// The input of a recorded Kubernetes pod; empty if there is none.
 pub(super) fn described(pod: &Value) -> PodInput {
     described_with(pod, None)
 }
 
-/// What a recorded Kubernetes pod and its bind request describe.
+/// The input of a recorded Kubernetes pod and its bind request.
 pub(super) fn described_with(pod: &Value, bind: Option<&BindRequest>) -> PodInput {
     let Some(object) = pod_object(pod) else { return PodInput::default() };
     let (settings, namespaces, key) = (Settings::default(), Namespaces::default(), Key::default());
@@ -253,7 +246,7 @@ pub(super) fn described_with(pod: &Value, bind: Option<&BindRequest>) -> PodInpu
     translate::pod::translate(&object, around, &mut Report::on(Kind::Pod, &key)).unwrap_or_default()
 }
 
-/// The tree of a recorded job; pod sets that were put beside it by hand stand for it.
+/// The tree of a recorded job, or the pod sets of a job that was built without a tree.
 pub(super) fn tree_of(job: &Value) -> &Value {
     if job["pod_sets"].is_null() { &job["pod_group"] } else { job }
 }
@@ -314,7 +307,7 @@ pub(super) fn constraint(value: &Value) -> Option<TopologyConstraint> {
     })
 }
 
-/// A recorded time: fixed, or so many seconds before the call.
+/// A recorded time: absolute, or a number of seconds before the call.
 pub(super) fn moment(value: &Value) -> Option<Timestamp> {
     let micros = |seconds: f64| (seconds * 1e6) as i64;
     let fixed = value["unix_s"].as_f64().map(|at| Timestamp(micros(at)));

@@ -1,4 +1,4 @@
-//! What came out of a scenario, in the words of its `expect`, `shares` and `evictions` sections.
+//! Formats the result of a scenario as in its `expect`, `shares` and `evictions` sections.
 
 use kai_engine::Outcome;
 use kai_engine::cluster::Cluster;
@@ -8,17 +8,16 @@ use kai_engine::outcome::Decision;
 use kai_engine::verdict::{NodeFit, NodeRejection, PodRejection, QueueExcess, TopologyReason, Verdict};
 use std::collections::BTreeMap;
 
-/// A group's pods as the scenario lists them.
+/// The pods of a group in the order of the scenario.
 pub(super) struct Listed {
-    /// As written in the file.
+    /// The name as written in the file.
     pub(super) title: String,
-    /// The group.
     pub(super) key: Key,
-    /// Pod names with the word shown before their state.
+    /// Pod names with the name of their block.
     pub(super) pods: Vec<(String, Option<String>)>,
 }
 
-/// Where every pod of every group is: `train running@n1*2 pending -- VERDICT`.
+/// The state of every pod of every group: `train running@n1*2 pending -- VERDICT`.
 pub(super) fn states(cluster: &Cluster, groups: &[Listed]) -> BTreeMap<Key, String> {
     let mut fresh: Vec<String> = Vec::new();
     let mut states = BTreeMap::new();
@@ -66,7 +65,7 @@ fn state(cluster: &Cluster, key: &Key, fresh: &mut Vec<String>) -> String {
     format!("{word}@{node}{groups}")
 }
 
-/// GPU groups that the engine named are called `a`, `b` … in the order they are met.
+/// Generated GPU groups are printed as `a`, `b` … in order of appearance.
 fn short(group: &str, fresh: &mut Vec<String>) -> String {
     if group.len() < 30 {
         return group.to_owned();
@@ -78,7 +77,7 @@ fn short(group: &str, fresh: &mut Vec<String>) -> String {
     char::from(b'a' + (at % 26) as u8).to_string()
 }
 
-/// A leading verdict in short; nothing for groups that have what they want.
+/// The leading verdict in short; none for placed groups.
 pub(super) fn verdict(outcome: &Outcome, group: &Key) -> Option<String> {
     let found = outcome.verdicts.iter().find(|v| v.group == *group)?;
     (found.leading != Verdict::Placed).then(|| words(&found.leading))
@@ -168,7 +167,7 @@ pub(super) fn shares(outcome: &Outcome) -> Vec<String> {
     outcome.queues.iter().map(|q| format!("{} {}", q.name, share(q.fair_share[2]))).collect()
 }
 
-/// Who was evicted for whom: `reclaim for train: old-0 older-0>n2`, with where a pod is moved.
+/// Evictions by preemptor: `reclaim for train: old-0 older-0>n2`, with the new node of a moved pod.
 pub(super) fn evictions(outcome: &Outcome) -> Vec<String> {
     let mut lines: Vec<(String, Vec<String>)> = Vec::new();
     let moves: BTreeMap<&Key, &str> = outcome

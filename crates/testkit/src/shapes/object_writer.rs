@@ -1,7 +1,7 @@
-//! The pen that shapes are drawn with: queues, jobs and topologies in, one section of objects out.
+//! Writes the objects of a shape: queues, jobs and topologies in, one section of a snapshot out.
 //!
-//! A snapshot lists pods before nodes, but a pod's name and age follow from what was drawn before it. So a shape is
-//! drawn once per section: every pass counts all objects and writes only those of its own section.
+//! A snapshot lists pods before nodes, but uid and age of a pod depend on the objects before it. A shape is therefore built
+//! once per section: every pass counts all objects and writes only those of its own section.
 
 use super::object::{
     Affinity, AntiAffinity, AntiAffinityTerm, Body, Condition, Container, ContainerResources, Empty,
@@ -12,7 +12,6 @@ use serde::Serialize;
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// GPUs of a node.
 pub(super) const GPUS: usize = 8;
 
 /// Seconds since the Unix epoch at which the first object is a second away: the first of January 2026.
@@ -37,7 +36,6 @@ pub(super) enum Section {
     Topologies,
 }
 
-/// A queue to draw.
 pub(super) struct Queue<'a> {
     pub(super) name: &'a str,
     pub(super) parent: Option<&'a str>,
@@ -46,7 +44,7 @@ pub(super) struct Queue<'a> {
     pub(super) priority: Option<usize>,
 }
 
-/// A job to draw: a group and its pods.
+/// A job to build: a group and its pods.
 pub(super) struct Job<'a> {
     pub(super) name: &'a str,
     pub(super) queue: &'a str,
@@ -58,34 +56,32 @@ pub(super) struct Job<'a> {
     pub(super) cpu: Cow<'a, str>,
     pub(super) memory: Cow<'a, str>,
     pub(super) state: State<'a>,
-    pub(super) wish: Wish,
+    pub(super) placement: Placement,
 }
 
-/// GPUs of one pod.
 #[derive(Clone, Copy)]
 pub(super) enum Gpus {
     Whole(usize),
     Half,
 }
 
-/// Whether a job's pods wait, or run on nodes.
 pub(super) enum State<'a> {
     Pending,
-    /// One node a pod.
+    /// On the node with the index that the function returns for each pod.
     Running(&'a dyn Fn(usize) -> usize),
 }
 
-/// What a job asks for beside resources.
-pub(super) enum Wish {
-    Nothing,
-    /// Nodes of one kind, and a taint tolerated.
+/// Placement constraints of a job.
+pub(super) enum Placement {
+    Anywhere,
+    /// A node selector, and a toleration.
     Kind {
         node: usize,
         taint: usize,
     },
-    /// No two of its pods on one node.
+    /// Anti-affinity between its pods by node.
     Apart,
-    /// One block, and one rack if it can be.
+    /// Topology constraint: block required, rack preferred.
     Together,
 }
 
@@ -102,24 +98,24 @@ impl<'a> Job<'a> {
             cpu: Cow::Borrowed("1"),
             memory: Cow::Borrowed("4Gi"),
             state: State::Pending,
-            wish: Wish::Nothing,
+            placement: Placement::Anywhere,
         }
     }
 }
 
-/// One pass over a drawing.
-pub(super) struct Sketch<'w> {
+/// One pass over a shape.
+pub(super) struct ObjectWriter<'w> {
     section: Section,
     to: &'w mut dyn Write,
-    drawn: i64,
+    count: i64,
     written: usize,
     failure: Option<io::Error>,
 }
 
-impl<'w> Sketch<'w> {
+impl<'w> ObjectWriter<'w> {
     /// A pass that writes one section.
     pub(super) fn new(section: Section, to: &'w mut dyn Write) -> Self {
-        Self { section, to, drawn: 0, written: 0, failure: None }
+        Self { section, to, count: 0, written: 0, failure: None }
     }
 
     /// Ends the pass: the first failure to write, if there was one.
@@ -127,10 +123,10 @@ impl<'w> Sketch<'w> {
         self.failure.map_or(Ok(()), Err)
     }
 
-    /// Draws `count` nodes in racks and blocks, of three kinds.
+    /// Adds `count` nodes in racks and blocks, with three values of the label `kind`.
     pub(super) fn nodes(&mut self, count: usize) {
         for index in 0..count {
-            self.object(Section::Nodes, |sketch| {
+            self.object(Section::Nodes, |writer| {
                 let name = node_name(index);
                 let labels = Pairs(vec![
                     (HOSTNAME, name.clone().into()),
@@ -153,26 +149,24 @@ impl<'w> Sketch<'w> {
                     allocatable: resources,
                     conditions: [Condition::holds("Ready")],
                 };
-                let metadata = Meta { labels: Some(labels), ..sketch.meta(name) };
+                let metadata = Meta { labels: Some(labels), ..writer.meta(name) };
                 let body = Body { spec: Empty {}, status: Some(status) };
-                sketch.write(&Object { api_version: "v1", kind: "Node", metadata, body });
+                writer.write(&Object { api_version: "v1", kind: "Node", metadata, body });
             });
         }
     }
 
-    /// Draws the topology of blocks, racks and nodes.
     pub(super) fn topology(&mut self) {
-        self.object(Section::Topologies, |sketch| {
+        self.object(Section::Topologies, |writer| {
             let levels = [BLOCK, RACK, HOSTNAME].map(|node_label| TopologyLevel { node_label });
             let body = Body { spec: TopologySpec { levels }, status: None::<Empty> };
-            let metadata = sketch.meta(TOPOLOGY);
-            sketch.write(&Object { api_version: "kai.scheduler/v1alpha1", kind: "Topology", metadata, body });
+            let metadata = writer.meta(TOPOLOGY);
+            writer.write(&Object { api_version: "kai.scheduler/v1alpha1", kind: "Topology", metadata, body });
         });
     }
 
-    /// Draws a queue.
     pub(super) fn queue(&mut self, queue: &Queue<'_>) {
-        self.object(Section::Queues, |sketch| {
+        self.object(Section::Queues, |writer| {
             let bounds = |quota| QueueBounds { quota, over_quota_weight: queue.weight, limit: -1 };
             let spec = QueueSpec {
                 resources: QueueResources {
@@ -183,26 +177,25 @@ impl<'w> Sketch<'w> {
                 parent_queue: queue.parent,
                 priority: queue.priority,
             };
-            let metadata = sketch.meta(queue.name);
+            let metadata = writer.meta(queue.name);
             let body = Body { spec, status: Some(Empty {}) };
-            sketch.write(&Object { api_version: "scheduling.run.ai/v2", kind: "Queue", metadata, body });
+            writer.write(&Object { api_version: "scheduling.run.ai/v2", kind: "Queue", metadata, body });
         });
     }
 
-    /// Draws a job: its group, then its pods.
+    /// Adds a job: its group, then its pods.
     pub(super) fn job(&mut self, job: &Job<'_>) {
-        self.object(Section::Groups, |sketch| sketch.group(job));
+        self.object(Section::Groups, |writer| writer.group(job));
         for index in 0..job.pods {
-            self.object(Section::Pods, |sketch| sketch.pod(job, index));
+            self.object(Section::Pods, |writer| writer.pod(job, index));
         }
     }
 
-    /// Draws a priority class.
     pub(super) fn priority_class(&mut self, name: &str, value: i32) {
-        self.object(Section::PriorityClasses, |sketch| {
-            let metadata = sketch.meta(name);
+        self.object(Section::PriorityClasses, |writer| {
+            let metadata = writer.meta(name);
             let body = PriorityValue { value };
-            sketch.write(&Object {
+            writer.write(&Object {
                 api_version: "scheduling.k8s.io/v1",
                 kind: "PriorityClass",
                 metadata,
@@ -216,13 +209,13 @@ impl<'w> Sketch<'w> {
             State::Pending => Pairs::default(),
             State::Running(_) => Pairs(vec![("kai.scheduler/last-start-timestamp", self.instant().into())]),
         };
-        let topology_constraint = match job.wish {
-            Wish::Together => Some(TopologyConstraint {
+        let topology_constraint = match job.placement {
+            Placement::Together => Some(TopologyConstraint {
                 topology: TOPOLOGY,
                 required_topology_level: BLOCK,
                 preferred_topology_level: RACK,
             }),
-            Wish::Nothing | Wish::Kind { .. } | Wish::Apart => None,
+            Placement::Anywhere | Placement::Kind { .. } | Placement::Apart => None,
         };
         let spec = GroupSpec {
             queue: job.queue,
@@ -249,13 +242,13 @@ impl<'w> Sketch<'w> {
             Gpus::Half => annotations.0.push(("gpu-fraction", "0.5".into())),
         }
         let (mut node_selector, mut tolerations, mut affinity) = (None, None, None);
-        match job.wish {
-            Wish::Nothing | Wish::Together => {}
-            Wish::Kind { node, taint } => {
+        match job.placement {
+            Placement::Anywhere | Placement::Together => {}
+            Placement::Kind { node, taint } => {
                 node_selector = Some(Pairs(vec![("kind", kind_name(node).into())]));
                 tolerations = Some([Toleration { key: format!("t{taint}"), operator: "Exists" }]);
             }
-            Wish::Apart => {
+            Placement::Apart => {
                 labels.0.push(("job", job.name.into()));
                 affinity = Some(apart(job.name));
             }
@@ -293,19 +286,19 @@ impl<'w> Sketch<'w> {
         self.write(&Object { api_version: "v1", kind: "Pod", metadata, body });
     }
 
-    /// Counts an object and draws it if this pass writes its section.
-    fn object(&mut self, section: Section, draw: impl FnOnce(&mut Self)) {
-        self.drawn += 1;
+    /// Counts an object, and writes it if this pass has its section.
+    fn object(&mut self, section: Section, write: impl FnOnce(&mut Self)) {
+        self.count += 1;
         if section == self.section && self.failure.is_none() {
-            draw(self);
+            write(self);
         }
     }
 
-    /// Metadata of the object being drawn.
+    /// Metadata of the current object.
     fn meta<'a>(&self, name: impl Into<Cow<'a, str>>) -> Meta<'a> {
         Meta {
             name: name.into(),
-            uid: format!("00000000-0000-4000-8000-{:012}", self.drawn),
+            uid: format!("00000000-0000-4000-8000-{:012}", self.count),
             creation_timestamp: self.instant(),
             annotations: None,
             labels: None,
@@ -313,9 +306,9 @@ impl<'w> Sketch<'w> {
         }
     }
 
-    /// When the object being drawn was made.
+    /// Creation timestamp of the current object.
     fn instant(&self) -> String {
-        let second = EPOCH_S + self.drawn;
+        let second = EPOCH_S + self.count;
         jiff::Timestamp::from_second(second)
             .expect("fewer objects than seconds until the year 9999")
             .to_string()
