@@ -1,4 +1,4 @@
-//! Adds up amounts of resources, and says what a status must change to hold them.
+//! Sums of resource amounts, and the merge patch that brings a status to such a sum.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use kai_api::ResourceAmounts;
@@ -6,20 +6,19 @@ use kai_api::pod_group::PodGroupResources;
 use kai_units::Quantity;
 use serde_json::{Map, Value};
 
-/// Amounts by resource, equal when they are the same amounts however they are written.
+/// Amounts by resource; equal when the quantities are, regardless of their notation.
 ///
 /// Sorted by name; a list, since there are many sums and each has few resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sum(Vec<(Box<str>, Quantity)>);
 
 impl Sum {
-    /// Reads amounts; text that is no quantity counts as nothing.
+    /// Values that are no quantities are ignored.
     pub(crate) fn read(amounts: &ResourceAmounts) -> Self {
         let read = |(name, amount): (&String, &Written)| Some((name.as_str().into(), amount.0.parse().ok()?));
         Self(amounts.iter().filter_map(read).collect())
     }
 
-    /// Adds to a resource.
     pub(crate) fn add(&mut self, name: &str, amount: Quantity) {
         match self.position(name) {
             Ok(at) => self.0[at].1 = self.0[at].1.plus(amount),
@@ -27,24 +26,21 @@ impl Sum {
         }
     }
 
-    /// Adds another sum.
     pub(crate) fn add_all(&mut self, other: &Self) {
         for (name, amount) in &other.0 {
             self.add(name, *amount);
         }
     }
 
-    /// The amount of a resource, where it is mentioned.
     pub(crate) fn get(&self, name: &str) -> Option<Quantity> {
         self.position(name).ok().map(|at| self.0[at].1)
     }
 
-    /// Names and amounts, by name.
+    /// By name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, Quantity)> {
         self.0.iter().map(|(name, amount)| (&**name, *amount))
     }
 
-    /// Whether nothing is mentioned.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -72,19 +68,17 @@ impl Sum {
     }
 }
 
-/// Sums by how they are counted, as the statuses of pod groups and queues have them.
+/// The sums in the status of pod groups and queues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
-    /// Wanted by running and pending pods.
+    /// Of running and pending pods.
     pub(crate) requested: Sum,
-    /// Held.
     pub(crate) allocated: Sum,
     /// The part of `allocated` that cannot be preempted.
     pub(crate) allocated_non_preemptible: Sum,
 }
 
 impl Totals {
-    /// What the status of a pod group says.
     pub(crate) fn read(status: &PodGroupResources) -> Self {
         Self {
             requested: Sum::read(&status.requested),
@@ -93,7 +87,6 @@ impl Totals {
         }
     }
 
-    /// Adds other totals.
     pub(crate) fn add_all(&mut self, other: &Self) {
         self.requested.add_all(&other.requested);
         self.allocated.add_all(&other.allocated);
@@ -125,20 +118,20 @@ mod tests {
     }
 
     #[test]
-    fn the_same_amount_written_otherwise_is_no_change() {
+    fn equal_quantities_in_other_notation_are_no_difference() {
         assert_eq!(sum(&[("cpu", "1000m")]).patch_from(&sum(&[("cpu", "1")])), None);
     }
 
     #[test]
-    fn a_patch_names_what_changes_and_takes_away_what_is_gone() {
+    fn patch_has_changed_amounts_and_removes_missing_ones() {
         let stored = sum(&[("cpu", "1"), ("memory", "1Gi"), ("nvidia.com/gpu", "2")]);
-        let wanted = sum(&[("cpu", "1500m"), ("memory", "1Gi")]);
-        assert_eq!(wanted.patch_from(&stored), Some(json!({"cpu": "1500m", "nvidia.com/gpu": null})));
+        let desired = sum(&[("cpu", "1500m"), ("memory", "1Gi")]);
+        assert_eq!(desired.patch_from(&stored), Some(json!({"cpu": "1500m", "nvidia.com/gpu": null})));
         assert_eq!(Sum::default().patch_from(&stored), Some(Value::Null));
     }
 
     #[test]
-    fn text_that_is_no_quantity_counts_as_nothing() {
+    fn values_that_are_no_quantities_are_ignored() {
         assert!(sum(&[("cpu", "lots")]).is_empty());
     }
 }

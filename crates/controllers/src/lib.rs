@@ -5,7 +5,6 @@
 //! Each consists of a pure function from observed to desired state, tested by tables, and a thin layer that reads and
 //! writes. Both are level-triggered and may stop between any two writes.
 
-pub mod kind;
 pub mod podgroup;
 pub mod queue;
 

@@ -1,9 +1,9 @@
-//! Keeps `status.resourcesStatus` of pod groups: what their pods request, and what of it they hold.
+//! Pod group controller: maintains `status.resourcesStatus` of pod groups, the requested and allocated resources.
 //!
-//! [`view`] holds what is known of pods, groups and the rest, [`counting`] says what a group amounts to, [`claim`] and
-//! [`gpu_memory`] read what that needs of other objects. The rest
-//! here is plumbing: who is looked at when, and when a difference is written. A pod that gets its node soon costs one
-//! write, since a group that still waits for pods is not written at once (see [`patience`]).
+//! [`view`] stores pods, groups and the objects they refer to, [`counting`] computes the totals of a group, [`claim`] and
+//! [`gpu_memory`] read other objects for that. This module decides when a group is reconciled and when a difference is
+//! written. A pod that is bound soon costs one write, since the status of a group with pending pods is written after a
+//! delay (see [`remaining_delay`]).
 //! Not here: conditions of pod groups, which the scheduler writes.
 
 pub mod claim;
@@ -11,35 +11,35 @@ pub mod counting;
 pub mod gpu_memory;
 pub mod view;
 
-use crate::kind::POD_GROUP;
-use kai_api::Pod;
 use kai_api::well_known::name;
+use kai_api::{Pod, PodGroup};
 use kai_runtime::api::{self, Api};
 use kai_runtime::health::Health;
 use kai_runtime::kind::{Key, NODE, POD, PRIORITY_CLASS, RESOURCE_CLAIM, ResourceKind};
 use kai_runtime::process::Process;
 use kai_runtime::watch::{self, Source, WatchEvent};
 use kai_runtime::watch_value::WatchValue;
-use kai_runtime::work_queue::WorkQueue as Work;
+use kai_runtime::work_queue::WorkQueue;
 use kai_runtime::writer::{Retry, Write, WritePriority, Writer};
+use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use view::{Entry, GroupObject, View};
 
-/// How long a group that waits for pods may differ from its status.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How long changes of a group are collected before it is looked at; a gang's pods change all at once.
-const PAUSE: Duration = Duration::from_millis(50);
+/// How long the status of a group with pending pods may lag behind.
+const STATUS_DELAY_MAX: Duration = Duration::from_secs(2);
+/// Changes of a group are collected for this time; the pods of a gang change together.
+const COALESCE: Duration = Duration::from_millis(50);
 
-/// How the component behaves: KAI's flags.
+/// KAI's flags of the pod group controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Only pods of this scheduler count (`scheduler-name`).
+    /// `scheduler-name`: only pods of this scheduler are counted.
     pub scheduler_name: String,
-    /// Whether the validating webhook is served (`enable-podgroup-webhook`).
+    /// `enable-podgroup-webhook`
     pub enable_webhook: bool,
 }
 
@@ -49,69 +49,69 @@ impl Default for Options {
     }
 }
 
-/// Keeps the status of all pod groups. Never returns.
+/// Runs the pod group controller. Never returns.
 pub async fn run(mut process: Process, options: Options) {
     let claims = claim_kind(&process.api).await;
-    let keeper = Arc::new(Keeper {
+    let controller = Arc::new(StatusController {
         view: Mutex::default(),
-        work: Work::default(),
+        queue: WorkQueue::default(),
         writer: process.writer.clone(),
-        unread: WatchValue::new(4 + usize::from(claims.is_some())),
+        unlisted: WatchValue::new(4 + usize::from(claims.is_some())),
     });
     let (api, health) = (process.api.clone(), process.health.clone());
-    let follow = Follow { api: &api, health: &health, keeper: &keeper };
+    let watches = Watches { api: &api, health: &health, controller: &controller };
     let ours = format!("fieldSelector=spec.schedulerName%3D{}", options.scheduler_name);
     tokio::select! {
         biased;
         () = process.failed() => {}
-        () = follow.all::<Pod>(Source::all(POD).query(ours)) => {}
-        () = follow.all::<GroupObject>(Source::all(POD_GROUP)) => {}
-        () = follow.all::<view::NodeObject>(Source::all(NODE)) => {}
-        () = follow.all::<view::ClassObject>(Source::all(PRIORITY_CLASS)) => {}
-        () = follow.claims(claims) => {}
-        () = keeper.work() => {}
+        () = watches.watch::<Pod>(Source::all(POD).query(ours)) => {}
+        () = watches.watch::<GroupObject>(Source::all(ResourceKind::of::<PodGroup>())) => {}
+        () = watches.watch::<view::NodeObject>(Source::all(NODE)) => {}
+        () = watches.watch::<view::ClassObject>(Source::all(PRIORITY_CLASS)) => {}
+        () = watches.watch_claims(claims) => {}
+        () = controller.process() => {}
     }
 }
 
-/// Feeds the view from the server.
-struct Follow<'a> {
+struct Watches<'a> {
     api: &'a Api,
     health: &'a Health,
-    keeper: &'a Keeper,
+    controller: &'a StatusController,
 }
 
-impl Follow<'_> {
-    async fn all<T: Entry>(&self, source: Source) {
-        let freshness = self.health.watch(&source.kind.plural);
-        watch::list_and_watch(self.api, &source, &freshness, |news| self.keeper.take::<T>(news)).await;
+impl Watches<'_> {
+    async fn watch<T: Entry>(&self, source: Source) {
+        let watch_health = self.health.watch(&source.kind.plural);
+        let handle = |event| self.controller.handle::<T>(event);
+        watch::list_and_watch(self.api, &source, &watch_health, handle).await;
     }
 
-    async fn claims(&self, kind: Option<ResourceKind>) {
+    async fn watch_claims(&self, kind: Option<ResourceKind>) {
         match kind {
-            Some(kind) => self.all::<view::ClaimObject>(Source::all(kind)).await,
+            Some(kind) => self.watch::<view::ClaimObject>(Source::all(kind)).await,
             None => std::future::pending().await,
         }
     }
 }
 
-struct Keeper {
+struct StatusController {
     view: Mutex<View>,
-    work: Work,
+    queue: WorkQueue,
     writer: Writer,
-    /// How many resources have not been listed yet; half of the pods must not be counted.
-    unread: WatchValue<usize>,
+    /// How many resources have not been listed yet; totals of a part of the pods must not be written.
+    unlisted: WatchValue<usize>,
 }
 
-impl Keeper {
-    fn take<T: Entry>(&self, news: WatchEvent<T>) {
+impl StatusController {
+    fn handle<T: Entry>(&self, event: WatchEvent<T>) {
         let mut view = self.view();
-        let concerned = match news {
+        let affected = match event {
             WatchEvent::Listed(objects, _) => {
-                let concerned = view.replace(objects);
-                if view.read_first::<T>() {
-                    self.unread.modify(|unread| *unread -= 1);
+                let affected = view.replace(objects);
+                if view.is_first_list::<T>() {
+                    self.unlisted.modify(|unlisted| *unlisted -= 1);
                 }
-                concerned
+                affected
             }
             WatchEvent::Applied(object) => {
                 let key = object.key();
@@ -120,108 +120,113 @@ impl Keeper {
             WatchEvent::Deleted(object) => T::set(&mut view, &object.key(), None),
             WatchEvent::Invalid(object) => T::set(&mut view, &object.key, None),
         };
-        for group in concerned {
-            self.work.add_after(group, PAUSE);
+        for group in affected {
+            self.queue.add_after(group, COALESCE);
         }
     }
 
-    async fn work(self: &Arc<Self>) {
-        self.unread.wait_for(|unread| unread == 0).await;
+    async fn process(self: &Arc<Self>) {
+        self.unlisted.wait_for(|unlisted| unlisted == 0).await;
         loop {
-            let key = self.work.next().await;
-            self.look(&key);
-            self.work.done(&key);
+            let key = self.queue.next().await;
+            self.reconcile(&key);
+            self.queue.done(&key);
         }
     }
 
-    /// Compares a group with its status, and writes the difference when it is time.
-    fn look(self: &Arc<Self>, key: &Key) {
+    /// Writes the difference between the totals of a group and its status once the delay is over.
+    fn reconcile(self: &Arc<Self>, key: &Key) {
         let mut view = self.view();
-        let Some((wanted, waits)) = view.totals(key) else { return };
-        let Some(group) = view.groups.get_mut(key).filter(|group| !group.is_written) else { return };
-        let patch = wanted.patch_from(&group.stored);
+        let Some((desired, has_pending)) = view.totals(key) else { return };
+        let Some(group) = view.groups.get_mut(key).filter(|group| !group.is_write_in_flight) else { return };
+        let patch = desired.patch_from(&group.stored);
         if patch.is_empty() {
             group.differs_since = None;
             return;
         }
         let now = Instant::now();
         let since = *group.differs_since.get_or_insert(now);
-        if let Some(wait) = patience(now - since, waits) {
-            self.work.add_after(key.clone(), wait);
+        if let Some(delay) = remaining_delay(now - since, has_pending) {
+            self.queue.add_after(key.clone(), delay);
             return;
         }
-        group.is_written = true;
+        group.is_write_in_flight = true;
         let uid = group.uid.clone();
         drop(view);
         self.write(key, &uid, &patch);
     }
 
     fn write(self: &Arc<Self>, key: &Key, uid: &str, patch: &Map<String, Value>) {
-        let (keeper, written) = (Arc::clone(self), key.clone());
+        let (controller, written, kind) = (Arc::clone(self), key.clone(), ResourceKind::of::<PodGroup>());
+        let path = kind.path_of(key) + "/status";
         self.writer.submit(Write {
             priority: WritePriority::Status,
-            object: (POD_GROUP, key.clone()),
+            object: (kind, key.clone()),
             slot: Some("resources"),
             method: "PATCH",
-            path: POD_GROUP.path_of(key) + "/status",
+            path,
             content_type: "application/merge-patch+json",
             body: json!({"metadata": {"uid": uid}, "status": {"resourcesStatus": patch}}),
             retry: Retry::UntilAnswered,
-            done: Some(Box::new(move |answer| keeper.wrote(written, answer))),
+            done: Some(Box::new(move |response| controller.status_written(written, response))),
         });
     }
 
-    fn wrote(&self, key: Key, answer: api::Result<Value>) {
+    fn status_written(&self, key: Key, response: api::Result<Value>) {
         if let Some(group) = self.view().groups.get_mut(&key) {
-            group.is_written = false;
+            group.is_write_in_flight = false;
         }
-        match answer {
+        match response {
             Ok(object) => {
-                self.work.forget(&key);
-                if let Ok(object) = GroupObject::deserialize(&object) {
-                    self.take(WatchEvent::Applied(object));
+                self.queue.forget(&key);
+                match GroupObject::deserialize(&object) {
+                    Ok(object) => self.handle(WatchEvent::Applied(object)),
+                    // The watch delivers the same state and reports it.
+                    Err(error) => tracing::warn!(%key, %error, "the response is not a valid pod group"),
                 }
-                // What changed while the write was under way.
-                self.work.add(key);
+                // Changes during the write.
+                self.queue.add(key);
             }
             Err(error) if error.is_not_found() => {}
             Err(error) => {
-                tracing::debug!(%key, error = &error as &dyn std::error::Error, "will try again");
-                self.work.add_rate_limited(key);
+                tracing::debug!(%key, error = &error as &dyn std::error::Error, "the status was not written; requeued");
+                self.queue.add_rate_limited(key);
             }
         }
     }
 
     fn view(&self) -> MutexGuard<'_, View> {
-        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+        self.view.lock()
     }
 }
 
-/// How long a difference that came up a while ago may still wait; none where it is to be written now.
+/// How much longer the write of a difference is delayed; none where it is due.
 ///
-/// A group all of whose pods have a node is written at once. One that waits for pods changes with the next of them,
-/// and nobody acts on what it requests: its status follows a little later.
-pub fn patience(differs_for: Duration, waits: bool) -> Option<Duration> {
-    let left = PATIENCE.saturating_sub(differs_for);
-    (waits && !left.is_zero()).then_some(left)
+/// A group all of whose pods have a node is written at once. The status of one with pending pods changes with the next
+/// binding, and no component acts on its requested amounts, so it follows later.
+pub fn remaining_delay(differs_for: Duration, has_pending: bool) -> Option<Duration> {
+    let left = STATUS_DELAY_MAX.saturating_sub(differs_for);
+    (has_pending && !left.is_zero()).then_some(left)
 }
 
-/// The version of claims on devices that the server has. Asks until it gets an answer; whether we may read claims is
-/// another question, and one that following them answers.
+/// The served version of `resource.k8s.io`; none where the API is not served. Repeats discovery until the server responds.
 async fn claim_kind(api: &Api) -> Option<ResourceKind> {
     loop {
-        let mut answered = true;
+        let mut complete = true;
         for version in ["v1", "v1beta2", "v1beta1"] {
             match api.send("GET", &format!("/apis/{}/{version}", RESOURCE_CLAIM.group), None).await {
                 Ok(_) => return Some(ResourceKind { version: version.into(), ..RESOURCE_CLAIM }),
                 Err(error) if error.is_not_found() => {}
                 Err(error) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "cannot ask for claims");
-                    answered = false;
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "discovery of resource.k8s.io failed"
+                    );
+                    complete = false;
                 }
             }
         }
-        if answered {
+        if complete {
             return None;
         }
         tokio::time::sleep(Duration::from_secs(1)).await;

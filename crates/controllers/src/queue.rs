@@ -1,44 +1,43 @@
-//! Keeps the status and the metrics of queues: what their groups request and hold, over all levels of the tree.
+//! Queue controller: maintains the status and the metrics of queues over all levels of the queue tree.
 //!
-//! [`ledger`] adds up, `metrics` publishes. The rest here is
-//! plumbing: two watches feed the ledger, and a queue whose totals may have changed is looked at a moment later, so that
-//! a thousand pods that start in a second cost one write a queue.
+//! [`ledger`] sums the resources of pod groups, `metrics` publishes them. Two watches feed the ledger; a queue whose totals
+//! may have changed is reconciled after a delay, so that many changes in a second cost one write per queue.
 
 pub mod ledger;
 mod metrics;
 
-use crate::kind::{POD_GROUP, QUEUE};
+use kai_api::PodGroup;
 use kai_api::meta::Meta;
 use kai_api::value::null_is_empty;
 use kai_runtime::api::{self, Api, Part};
-use kai_runtime::kind::Key;
+use kai_runtime::kind::{Key, ResourceKind};
 use kai_runtime::process::Process;
 use kai_runtime::watch::{self, Source, WatchEvent};
 use kai_runtime::watch_value::WatchValue;
-use kai_runtime::work_queue::WorkQueue as Work;
+use kai_runtime::work_queue::WorkQueue;
 use ledger::{Group, Ledger, Queue};
 use metrics::Metrics;
+use parking_lot::{Mutex, MutexGuard};
 use prometheus::Registry;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long changes of a queue are collected before they are written.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Changes of a queue are collected for this time before they are written.
+const COALESCE: Duration = Duration::from_secs(1);
 
-/// How the component behaves: KAI's flags.
+/// KAI's flags of the queue controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Whether the validating webhook is served (`enable-webhook`).
+    /// `enable-webhook`
     pub enable_webhook: bool,
-    /// Whether quotas of parents and children are compared, which gives warnings (`enable-quota-validation`).
+    /// `enable-quota-validation`: whether the webhook compares quotas of parents and children.
     pub enable_quota_validation: bool,
-    /// What the names of metrics begin with (`metrics-namespace`).
+    /// `metrics-namespace`
     pub metrics_namespace: String,
-    /// Labels of queues that become labels of metrics (`queue-label-to-metric-label`).
+    /// `queue-label-to-metric-label`: labels of queues that become labels of metrics.
     pub metric_labels: Vec<(String, String)>,
-    /// What such a label says for queues that do not have it (`queue-label-to-default-metric-value`).
+    /// `queue-label-to-default-metric-value`: values for queues without such a label.
     pub metric_label_defaults: Vec<(String, String)>,
 }
 
@@ -54,15 +53,13 @@ impl Default for Options {
     }
 }
 
-/// A flag that should hold pairs and does not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{item}` is no pair; hint: write `key=value,key=value`")]
 pub struct PairsError {
-    /// What is no pair.
     pub item: String,
 }
 
-/// Reads `key=value,key=value`; nothing is no pairs.
+/// Parses `key=value,key=value`; an empty text has no pairs.
 pub fn parse_pairs(text: &str) -> Result<Vec<(String, String)>, PairsError> {
     let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
     let pair = |item: &str| {
@@ -72,50 +69,53 @@ pub fn parse_pairs(text: &str) -> Result<Vec<(String, String)>, PairsError> {
     items.map(pair).collect()
 }
 
-/// Whether the options name metrics and labels that can be; a process asks before it starts.
+/// Validates metric and label names before the process starts.
 pub fn check(options: &Options) -> Result<(), prometheus::Error> {
     Metrics::new(options, &Registry::new()).map(|_| ())
 }
 
-/// Keeps the status and the metrics of all queues. Never returns.
+/// Runs the queue controller. Never returns.
 pub async fn run(mut process: Process, options: Options) {
     let metrics = Metrics::new(&options, &process.metrics);
-    let metrics = metrics.inspect_err(|error| tracing::error!(%error, "queues have no metrics")).ok();
-    let keeper = Keeper {
+    let metrics = metrics.inspect_err(|error| tracing::error!(%error, "metrics of queues are disabled")).ok();
+    let controller = StatusController {
         api: process.api.clone(),
         ledger: Mutex::default(),
         metrics: Mutex::new(metrics),
-        work: Work::default(),
-        read: WatchValue::new(Read::default()),
+        queue: WorkQueue::default(),
+        listed: WatchValue::new(Listed::default()),
     };
-    let (groups, queues) = (Source::all(POD_GROUP), Source::all(QUEUE));
-    let group_news = process.health.watch(&POD_GROUP.plural);
-    let queue_news = process.health.watch(&QUEUE.plural);
+    let groups = Source::all(ResourceKind::of::<PodGroup>());
+    let queues = Source::all(ResourceKind::of::<kai_api::Queue>());
+    let group_health = process.health.watch(&groups.kind.plural);
+    let queue_health = process.health.watch(&queues.kind.plural);
+    let groups_changed = |event| controller.groups_changed(event);
+    let queues_changed = |event| controller.queues_changed(event);
     tokio::select! {
         biased;
         () = process.failed() => {}
-        () = watch::list_and_watch(&keeper.api, &groups, &group_news, |news| keeper.groups_changed(news)) => {}
-        () = watch::list_and_watch(&keeper.api, &queues, &queue_news, |news| keeper.queues_changed(news)) => {}
-        () = keeper.work() => {}
+        () = watch::list_and_watch(&controller.api, &groups, &group_health, groups_changed) => {}
+        () = watch::list_and_watch(&controller.api, &queues, &queue_health, queues_changed) => {}
+        () = controller.process() => {}
     }
 }
 
-/// What has been read; totals of half of the groups must not be written.
+/// Which resources have been listed; totals of a part of the groups must not be written.
 #[derive(Clone, Copy, Debug, Default)]
-struct Read {
+struct Listed {
     groups: bool,
     queues: bool,
 }
 
-struct Keeper {
+struct StatusController {
     api: Api,
     ledger: Mutex<Ledger>,
     metrics: Mutex<Option<Metrics>>,
-    work: Work,
-    read: WatchValue<Read>,
+    queue: WorkQueue,
+    listed: WatchValue<Listed>,
 }
 
-/// A pod group, as far as it counts here.
+/// The fields of a pod group that are counted.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct GroupObject {
@@ -141,18 +141,18 @@ struct GroupStatus {
     resources_status: kai_api::pod_group::PodGroupResources,
 }
 
-impl Keeper {
-    fn groups_changed(&self, news: WatchEvent<GroupObject>) {
+impl StatusController {
+    fn groups_changed(&self, event: WatchEvent<GroupObject>) {
         let mut ledger = self.ledger();
         let read = |object: GroupObject| {
             let key = Key::new(&object.metadata.namespace, &object.metadata.name);
             (key, Group::new(object.spec.queue, &object.status.resources_status))
         };
-        let stale = match news {
+        let affected = match event {
             WatchEvent::Listed(objects, _) => {
-                let stale = ledger.replace_groups(objects.into_iter().map(read));
-                self.read.modify(|known| known.groups = true);
-                stale
+                let affected = ledger.replace_groups(objects.into_iter().map(read));
+                self.listed.modify(|listed| listed.groups = true);
+                affected
             }
             WatchEvent::Applied(object) => {
                 let (key, group) = read(object);
@@ -161,16 +161,16 @@ impl Keeper {
             WatchEvent::Deleted(object) => ledger.set_group(read(object).0, None),
             WatchEvent::Invalid(object) => ledger.set_group(object.key, None),
         };
-        self.look_at(stale);
+        self.enqueue(affected);
     }
 
-    fn queues_changed(&self, news: WatchEvent<kai_api::Queue>) {
+    fn queues_changed(&self, event: WatchEvent<kai_api::Queue>) {
         let mut ledger = self.ledger();
-        let stale = match news {
+        let affected = match event {
             WatchEvent::Listed(objects, _) => {
-                let stale = ledger.replace_queues(objects.into_iter().map(Queue::read));
-                self.read.modify(|known| known.queues = true);
-                stale
+                let affected = ledger.replace_queues(objects.into_iter().map(Queue::read));
+                self.listed.modify(|listed| listed.queues = true);
+                affected
             }
             WatchEvent::Applied(object) => {
                 let (name, queue) = Queue::read(object);
@@ -179,48 +179,46 @@ impl Keeper {
             WatchEvent::Deleted(object) => ledger.set_queue(&Queue::read(object).0, None),
             WatchEvent::Invalid(object) => ledger.set_queue(&object.key.name, None),
         };
-        self.look_at(stale);
+        self.enqueue(affected);
     }
 
-    fn look_at(&self, queues: impl IntoIterator<Item = String>) {
+    fn enqueue(&self, queues: impl IntoIterator<Item = String>) {
         for queue in queues {
-            self.work.add_after(Key::new("", &queue), PAUSE);
+            self.queue.add_after(Key::new("", &queue), COALESCE);
         }
     }
 
-    async fn work(&self) {
-        self.read.wait_for(|read| read.groups && read.queues).await;
+    async fn process(&self) {
+        self.listed.wait_for(|listed| listed.groups && listed.queues).await;
         loop {
-            let key = self.work.next().await;
-            let outcome = self.keep(&key.name).await;
-            self.work.done(&key);
+            let key = self.queue.next().await;
+            let outcome = self.reconcile(&key.name).await;
+            self.queue.done(&key);
             match outcome {
-                Ok(()) => self.work.forget(&key),
+                Ok(()) => self.queue.forget(&key),
                 Err(error) => {
                     tracing::debug!(
                         queue = key.name,
                         error = &error as &dyn std::error::Error,
-                        "will try again"
+                        "the status was not written; requeued"
                     );
-                    self.work.add_rate_limited(key);
+                    self.queue.add_rate_limited(key);
                 }
             }
         }
     }
 
-    async fn keep(&self, name: &str) -> api::Result<()> {
+    async fn reconcile(&self, name: &str) -> api::Result<()> {
         let Some((uid, patch)) = self.refresh(name) else { return Ok(()) };
         if patch.is_empty() {
             return Ok(());
         }
         let body = json!({"metadata": {"uid": uid}, "status": patch});
-        match self.api.patch_dynamic(&QUEUE, &Key::new("", name), Part::Status, &body).await {
+        match self.api.patch::<kai_api::Queue>(&Key::new("", name), Part::Status, &body).await {
             Ok(written) => {
-                if let Ok(written) = kai_api::Queue::deserialize(&written) {
-                    let (name, queue) = Queue::read(written);
-                    let stale = self.ledger().set_queue(&name, Some(queue));
-                    self.look_at(stale);
-                }
+                let (name, queue) = Queue::read(written);
+                let affected = self.ledger().set_queue(&name, Some(queue));
+                self.enqueue(affected);
                 Ok(())
             }
             Err(error) if error.is_not_found() => Ok(()),
@@ -228,12 +226,12 @@ impl Keeper {
         }
     }
 
-    /// Publishes what a queue holds, and says what its status must change; nothing where there is no such queue.
+    /// Publishes the metrics of a queue and returns the patch of its status; none where the queue does not exist.
     fn refresh(&self, name: &str) -> Option<(String, Map<String, Value>)> {
         let mut ledger = self.ledger();
-        let mut metrics = self.metrics.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut metrics = self.metrics.lock();
         let Some(desired) = ledger.desired(name) else {
-            metrics.iter_mut().for_each(|metrics| metrics.forget(name));
+            metrics.iter_mut().for_each(|metrics| metrics.remove(name));
             return None;
         };
         let queue = ledger.queue(name)?;
@@ -242,7 +240,7 @@ impl Keeper {
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ledger.lock()
     }
 }
 
@@ -251,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_are_read_and_what_is_none_is_named() {
+    fn pairs_are_parsed_and_the_first_invalid_item_is_named() {
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         assert_eq!(parse_pairs("a=b,c=d=e"), Ok(vec![pair("a", "b"), pair("c", "d=e")]));
         assert_eq!(parse_pairs(""), Ok(Vec::new()));

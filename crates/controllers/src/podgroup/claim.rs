@@ -1,26 +1,26 @@
-//! Reads how many GPUs claims on devices ask for, in any served version of `resource.k8s.io`.
+//! GPU devices requested by resource claims, in any served version of `resource.k8s.io`.
 
 use kai_api::Pod;
 use kai_api::well_known::{annotation, label_value};
 use serde_json::Value;
 
-/// The claims of a pod that exist, or should, by name.
+/// Names of a pod's resource claims, named directly or created from a template.
 pub fn names(pod: &Pod) -> impl Iterator<Item = &str> {
     pod.spec.resource_claims.iter().filter_map(|claim| {
-        let made = || {
+        let from_template = || {
             let statuses = &pod.status.resource_claim_statuses;
             statuses.iter().find(|status| status.name == *claim.name)?.resource_claim_name.some()
         };
-        claim.resource_claim_name.some().or_else(made)
+        claim.resource_claim_name.some().or_else(from_template)
     })
 }
 
-/// Devices of GPU classes that a claim asks for, by class. A claim that stands for extended resources of a pod asks
-/// for nothing that the pod's containers do not.
+/// Requested devices of GPU classes by class. A claim for extended resources (KEP-5004) repeats requests of the pod's
+/// containers and is not counted.
 pub fn devices(claim: &Value) -> Vec<(String, i64)> {
     let annotations = claim.pointer("/metadata/annotations");
-    let mark = annotations.and_then(|all| all.get(annotation::EXTENDED_RESOURCE_CLAIM));
-    if mark.is_some_and(|mark| mark == label_value::TRUE) {
+    let marker = annotations.and_then(|all| all.get(annotation::EXTENDED_RESOURCE_CLAIM));
+    if marker.is_some_and(|marker| marker == label_value::TRUE) {
         return Vec::new();
     }
     let requests = claim.pointer("/spec/devices/requests").and_then(Value::as_array);
@@ -28,7 +28,7 @@ pub fn devices(claim: &Value) -> Vec<(String, i64)> {
 }
 
 fn device(request: &Value) -> Option<(String, i64)> {
-    // The first version of the API has the fields in the request itself.
+    // v1beta1 has the fields in the request itself.
     let exact = request.get("exactly").unwrap_or(request);
     let class = exact["deviceClassName"].as_str()?;
     if !class.to_ascii_lowercase().contains("gpu") {
@@ -48,7 +48,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn requests_count_by_class_and_mode() {
+    fn devices_are_counted_by_class_and_allocation_mode() {
         let cases = [
             (
                 json!([{"exactly": {"deviceClassName": "gpu.nvidia.com", "count": 2}}]),
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_for_extended_resources_are_counted_in_the_containers_already() {
+    fn claims_for_extended_resources_are_not_counted() {
         let claim = json!({
             "metadata": {"annotations": {"resource.kubernetes.io/extended-resource-claim": "true"}},
             "spec": {"devices": {"requests": [{"exactly": {"deviceClassName": "gpu"}}]}},
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_go_by_name_or_by_what_was_made_for_the_pod() {
+    fn claims_are_named_directly_or_by_the_pod_status() {
         let pod: Pod = serde_json::from_value(json!({
             "spec": {"resourceClaims": [
                 {"name": "a", "resourceClaimName": "shared"},

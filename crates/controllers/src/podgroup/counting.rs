@@ -1,8 +1,8 @@
-//! Says what a pod group requests and holds.
+//! Requested and allocated resources of a pod group.
 //!
-//! Input: its pods with what other objects say about them, and whether it may be preempted. A pod counts while it is
-//! pending or running; it holds what it requests from the moment it has a node. Whole resources follow
-//! [`kai_api::request()`]; parts of GPUs and devices of claims are added under their own names.
+//! Input: its pods with related objects, and its preemptibility. A pod is counted while it is pending or running; its
+//! request is allocated once it has a node. Container resources follow [`kai_api::request()`]; GPU fractions and devices of
+//! resource claims are added under their own names.
 
 use super::claim;
 use crate::amounts::{Sum, Totals};
@@ -12,35 +12,32 @@ use kai_api::well_known::{annotation, priority_class, resource};
 use kai_api::{BindRequestSpec, Pod};
 use kai_units::Quantity;
 
-/// How a pod counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It waits for a node.
-    Waits,
-    /// It holds what it requests.
-    Holds,
-    /// Not at all, or no longer.
-    Over,
+    /// Without a node.
+    Pending,
+    /// With a node.
+    Allocated,
+    /// In a terminal or unknown phase.
+    NotCounted,
 }
 
 impl State {
     fn of(pod: &Pod) -> Self {
         match &*pod.status.phase {
-            "Pending" | "" if pod.spec.node_name.is_empty() => Self::Waits,
-            "Running" | "Pending" | "" => Self::Holds,
-            _ => Self::Over,
+            "Pending" | "" if pod.spec.node_name.is_empty() => Self::Pending,
+            "Running" | "Pending" | "" => Self::Allocated,
+            _ => Self::NotCounted,
         }
     }
 }
 
-/// A pod of a group, as far as it counts.
+/// The counted fields of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Member {
-    /// Whether and how it counts.
     pub state: State,
-    /// The node it is on.
     pub node: Box<str>,
-    /// The claims on devices that it uses.
+    /// Names of its resource claims.
     pub claims: Box<[Box<str>]>,
     request: Sum,
     share: Option<Share>,
@@ -48,11 +45,10 @@ pub struct Member {
 }
 
 impl Member {
-    /// A pod as it counts.
     pub fn read(pod: &Pod) -> Self {
         let mut request = Sum::default();
         let state = State::of(pod);
-        if state == State::Over {
+        if state == State::NotCounted {
             return Self {
                 state,
                 request,
@@ -76,51 +72,47 @@ impl Member {
         }
     }
 
-    /// Whether the memory of its node's GPUs says what it holds.
+    /// Whether its allocation depends on the memory of the GPUs of its node.
     pub fn needs_memory(&self) -> bool {
         !self.node.is_empty() && matches!(self.share, Some(Share { portion: Portion::Memory(_), .. }))
     }
 }
 
-/// What other objects say about a pod.
+/// Fields of other objects that a pod refers to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Around<'a> {
-    /// Devices of its claims, by device class.
+pub struct RelatedObjects<'a> {
+    /// Devices of its resource claims by device class.
     pub devices: Vec<(&'a str, i64)>,
-    /// Memory of a GPU on its node, in MiB, where that is known.
+    /// Memory of a GPU of its node in MiB, where known.
     pub gpu_memory: Option<i64>,
 }
 
-/// Whether a group may be evicted for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preemption {
-    /// It may.
     Allowed,
-    /// It may not.
     Excluded,
 }
 
-/// Whether a group may be evicted, by what it says or by the value of its priority class.
-pub fn preemption(said: Option<Preemptibility>, class_value: Option<i32>) -> Preemption {
+/// Preemptibility of a group: explicit, or by the value of its priority class, as KAI derives it.
+pub fn preemption(explicit: Option<Preemptibility>, class_value: Option<i32>) -> Preemption {
     let is_low = class_value.unwrap_or(priority_class::FALLBACK_VALUE) < priority_class::NON_PREEMPTIBLE_FROM;
-    let is_allowed = said.map_or(is_low, |said| said == Preemptibility::Preemptible);
+    let is_allowed = explicit.map_or(is_low, |explicit| explicit == Preemptibility::Preemptible);
     if is_allowed { Preemption::Allowed } else { Preemption::Excluded }
 }
 
-/// What a group requests and holds.
 pub(crate) fn totals<'a>(
-    members: impl Iterator<Item = (&'a Member, Around<'a>)>,
+    members: impl Iterator<Item = (&'a Member, RelatedObjects<'a>)>,
     preemption: Preemption,
 ) -> Totals {
     let mut totals = Totals::default();
-    for (member, around) in members.filter(|(member, _)| member.state != State::Over) {
-        add_whole(&mut totals.requested, member, &around);
+    for (member, related) in members.filter(|(member, _)| member.state != State::NotCounted) {
+        add_whole(&mut totals.requested, member, &related);
         if let Some(share) = member.share {
-            add_wanted_share(&mut totals.requested, share);
+            add_requested_share(&mut totals.requested, share);
         }
-        if member.state == State::Holds {
-            add_whole(&mut totals.allocated, member, &around);
-            add_held_share(&mut totals.allocated, member, &around);
+        if member.state == State::Allocated {
+            add_whole(&mut totals.allocated, member, &related);
+            add_allocated_share(&mut totals.allocated, member, &related);
         }
     }
     if preemption == Preemption::Excluded {
@@ -129,14 +121,14 @@ pub(crate) fn totals<'a>(
     totals
 }
 
-fn add_whole(sum: &mut Sum, member: &Member, around: &Around<'_>) {
+fn add_whole(sum: &mut Sum, member: &Member, related: &RelatedObjects<'_>) {
     sum.add_all(&member.request);
-    for (class, count) in &around.devices {
+    for (class, count) in &related.devices {
         sum.add(class, Quantity::from_units(*count));
     }
 }
 
-fn add_wanted_share(sum: &mut Sum, share: Share) {
+fn add_requested_share(sum: &mut Sum, share: Share) {
     match share.portion {
         Portion::Fraction(part) => sum.add(resource::NVIDIA_GPU, in_thousandths(part, share.devices)),
         Portion::Memory(mib) => {
@@ -146,10 +138,10 @@ fn add_wanted_share(sum: &mut Sum, share: Share) {
     }
 }
 
-/// A part of a GPU is held once the binder has said that it was given as one.
-fn add_held_share(sum: &mut Sum, member: &Member, around: &Around<'_>) {
+/// A GPU fraction is allocated once the binder has annotated the pod with the received resource type.
+fn add_allocated_share(sum: &mut Sum, member: &Member, related: &RelatedObjects<'_>) {
     let Some(share) = member.share.filter(|_| member.is_shared) else { return };
-    let part = match (share.portion, around.gpu_memory) {
+    let part = match (share.portion, related.gpu_memory) {
         (Portion::Fraction(part), _) => part,
         (Portion::Memory(mib), Some(all)) if all > 0 => mib as f64 / all as f64,
         (Portion::Memory(_), _) => return,

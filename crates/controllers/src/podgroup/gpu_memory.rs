@@ -1,28 +1,19 @@
-//! Reads the memory of a node's GPUs from its labels.
+//! Memory of a node's GPUs, from its labels.
 
 use kai_api::well_known::label;
 use kai_units::Quantity;
 
-/// Why the memory of a node's GPUs is not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// No label tells it.
-    #[error("no label of the node tells the memory of its GPUs; hint: `{}` does", label::GPU_MEMORY)]
+    #[error("the node has no label with the memory of its GPUs; hint: set `{}`", label::GPU_MEMORY)]
     Missing,
-    /// Labels of two vendors tell it.
-    #[error(
-        "labels of two vendors tell the memory of the node's GPUs; hint: remove those of the other vendor"
-    )]
+    #[error("the node has GPU memory labels of two vendors; hint: remove those of the other vendor")]
     Ambiguous,
-    /// A label tells nonsense.
-    #[error("label `{label}` tells no amount of memory")]
-    Malformed {
-        /// Which.
-        label: String,
-    },
+    #[error("label `{label}` is not an amount of memory")]
+    Malformed { label: String },
 }
 
-/// Memory of each GPU of a node with these labels: in MiB for NVIDIA, in millions of bytes for AMD, as labels have it.
+/// Memory of each GPU: in MiB for NVIDIA, in megabytes for AMD, as the labels of the vendors are.
 pub fn read<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> Result<i64, Error> {
     let (mut nvidia, mut amd) = (None, None);
     for (name, value) in labels {
@@ -51,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_vendor_tells_it() {
+    fn memory_is_read_from_the_label_of_one_vendor() {
         let (nvidia, amd) = ("nvidia.com/gpu.memory", "beta.amd.com/gpu.vram.64G");
         let cases = [
             (vec![(nvidia, "4000")], Ok(4000)),

@@ -1,10 +1,10 @@
-//! What is known of pods, groups and what they refer to: of each object only what counts here.
+//! Store of pods, pod groups and the objects they refer to, reduced to the counted fields.
 //!
-//! Objects come and go in any order; every change says which groups it may concern. Invariant: the view depends on
-//! what there is alone, not on how it came to be.
+//! Objects are added and removed in any order; every change returns the groups it may affect. Invariant: the contents
+//! depend on the current objects alone, not on the order of changes.
 
 use super::claim;
-use super::counting::{self, Around, Member, State};
+use super::counting::{self, Member, RelatedObjects, State};
 use super::gpu_memory;
 use crate::amounts::Totals;
 use kai_api::meta::Meta;
@@ -21,21 +21,19 @@ use std::any::type_name;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::Instant;
 
-/// A kind of object that the view knows.
+/// A kind of object in the view.
 pub trait Entry: DeserializeOwned {
-    /// Which object it is.
     fn key(&self) -> Key;
-    /// All objects of its kind.
+    /// The keys of all stored objects of the kind.
     fn known(view: &View) -> Vec<Key>;
-    /// Notes an object, or that it is gone, and says which groups that may concern.
+    /// Stores or removes an object; returns the affected groups.
     fn set(view: &mut View, key: &Key, object: Option<Self>) -> BTreeSet<Key>;
 }
 
-/// All that is known.
 #[derive(Debug, Default)]
 pub struct View {
     pods: BTreeMap<Key, (Key, Member)>,
-    /// Pods by group, by claim, and by the node the memory of whose GPUs they need to know.
+    /// Pods by group, by claim, and by node where the memory of its GPUs is needed.
     members: Links,
     by_claim: Links,
     by_memory: Links,
@@ -43,7 +41,7 @@ pub struct View {
     memory: BTreeMap<Key, i64>,
     classes: BTreeMap<Key, Class>,
     claims: BTreeMap<Key, Vec<(String, i64)>>,
-    read: BTreeSet<&'static str>,
+    listed: BTreeSet<&'static str>,
 }
 
 /// A pod group.
@@ -53,12 +51,10 @@ pub(super) struct Group {
     version: u64,
     class: Key,
     preemptibility: Option<Preemptibility>,
-    /// What its status says.
     pub(super) stored: Totals,
-    /// Since when that is not what it should say.
+    /// Since when the status differs from the totals.
     pub(super) differs_since: Option<Instant>,
-    /// A write of its status is under way.
-    pub(super) is_written: bool,
+    pub(super) is_write_in_flight: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,42 +64,42 @@ struct Class {
 }
 
 impl View {
-    /// Takes over all objects of a kind, and says which groups that may concern.
+    /// Replaces all objects of a kind; returns the affected groups.
     pub fn replace<T: Entry>(&mut self, objects: Vec<T>) -> BTreeSet<Key> {
         let listed: BTreeSet<Key> = objects.iter().map(Entry::key).collect();
         let gone: Vec<Key> = T::known(self).into_iter().filter(|key| !listed.contains(key)).collect();
-        let mut concerned = BTreeSet::new();
+        let mut affected = BTreeSet::new();
         for key in gone {
-            concerned.extend(T::set(self, &key, None));
+            affected.extend(T::set(self, &key, None));
         }
         for object in objects {
-            concerned.extend(T::set(self, &object.key(), Some(object)));
+            affected.extend(T::set(self, &object.key(), Some(object)));
         }
-        concerned
+        affected
     }
 
-    /// Notes that a kind has been read, and says whether that is the first time.
-    pub fn read_first<T: Entry>(&mut self) -> bool {
-        self.read.insert(type_name::<T>())
+    /// Marks a kind as listed; returns whether it is the first list.
+    pub fn is_first_list<T: Entry>(&mut self) -> bool {
+        self.listed.insert(type_name::<T>())
     }
 
-    /// What a group requests and holds, and whether it waits for pods; nothing where there is no such group.
+    /// The totals of a group and whether it has pending pods; none where the group does not exist.
     pub(crate) fn totals(&self, key: &Key) -> Option<(Totals, bool)> {
         let group = self.groups.get(key)?;
         let preemption = counting::preemption(group.preemptibility, self.class_value(&group.class));
         let members = || self.members.of(key).filter_map(|pod| self.pods.get(pod)).map(|(_, member)| member);
-        let waits = members().any(|member| member.state == State::Waits);
-        let around = members().map(|member| (member, self.around(&key.namespace, member)));
-        Some((counting::totals(around, preemption), waits))
+        let has_pending = members().any(|member| member.state == State::Pending);
+        let members = members().map(|member| (member, self.related(&key.namespace, member)));
+        Some((counting::totals(members, preemption), has_pending))
     }
 
-    fn around(&self, namespace: &str, member: &Member) -> Around<'_> {
+    fn related(&self, namespace: &str, member: &Member) -> RelatedObjects<'_> {
         let claims = member.claims.iter().filter_map(|claim| self.claims.get(&Key::new(namespace, claim)));
         let devices = claims.flatten().map(|(class, count)| (class.as_str(), *count)).collect();
         let needs_memory = member.needs_memory();
         let gpu_memory =
             needs_memory.then(|| self.memory.get(&Key::new("", &member.node)).copied()).flatten();
-        Around { devices, gpu_memory }
+        RelatedObjects { devices, gpu_memory }
     }
 
     /// The value of a priority class, else of the cluster's default class.
@@ -112,13 +108,12 @@ impl View {
         self.classes.get(class).or_else(default).map(|class| class.value)
     }
 
-    /// The groups of pods.
     fn groups_of<'a>(&'a self, pods: impl Iterator<Item = &'a Key>) -> BTreeSet<Key> {
         pods.filter_map(|pod| self.pods.get(pod)).map(|(group, _)| group.clone()).collect()
     }
 }
 
-/// Pods by something they refer to.
+/// Pods by the key of an object that they refer to.
 #[derive(Debug, Default)]
 struct Links(BTreeMap<Key, BTreeSet<Key>>);
 
@@ -156,14 +151,14 @@ impl Entry for Pod {
         if view.pods.get(key) == after.as_ref() {
             return BTreeSet::new();
         }
-        let mut concerned = BTreeSet::new();
+        let mut affected = BTreeSet::new();
         if let Some((group, member)) = view.pods.remove(key) {
             view.members.remove(&group, key);
             view.by_memory.remove(&Key::new("", &member.node), key);
             for claim in &member.claims {
                 view.by_claim.remove(&Key::new(&key.namespace, claim), key);
             }
-            concerned.insert(group);
+            affected.insert(group);
         }
         if let Some((group, member)) = after {
             view.members.add(group.clone(), key);
@@ -173,14 +168,14 @@ impl Entry for Pod {
             for claim in &member.claims {
                 view.by_claim.add(Key::new(&key.namespace, claim), key);
             }
-            concerned.insert(group.clone());
+            affected.insert(group.clone());
             view.pods.insert(key.clone(), (group, member));
         }
-        concerned
+        affected
     }
 }
 
-/// A pod group, as far as it counts here.
+/// The fields of a pod group that are counted.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct GroupObject {
@@ -217,7 +212,7 @@ impl Entry for GroupObject {
         view.groups.keys().cloned().collect()
     }
 
-    /// News that are older than what is known are ignored: the answer to a write comes before the watch has it.
+    /// Older states than the stored one are ignored: the response to a write precedes its watch event.
     fn set(view: &mut View, key: &Key, object: Option<Self>) -> BTreeSet<Key> {
         let Some(object) = object else {
             view.groups.remove(key);
@@ -235,14 +230,14 @@ impl Entry for GroupObject {
             preemptibility: object.spec.preemptibility,
             stored: Totals::read(&object.status.resources_status),
             differs_since: known.and_then(|known| known.differs_since),
-            is_written: known.is_some_and(|known| known.is_written),
+            is_write_in_flight: known.is_some_and(|known| known.is_write_in_flight),
         };
         view.groups.insert(key.clone(), group);
         BTreeSet::from([key.clone()])
     }
 }
 
-/// A node, as far as it counts here.
+/// The metadata of a node.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct NodeObject {
@@ -279,7 +274,7 @@ impl Entry for NodeObject {
     }
 }
 
-/// A priority class, as far as it counts here.
+/// The counted fields of a priority class.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClassObject {
@@ -303,12 +298,12 @@ impl Entry for ClassObject {
         let after = object.map(|class| Class { value: class.value, is_default: class.global_default });
         view.classes.extend(after.map(|class| (key.clone(), class)));
         let is_default = before.into_iter().chain(after).any(|class| class.is_default);
-        let concerned = view.groups.iter().filter(|(_, group)| is_default || group.class == *key);
-        concerned.map(|(key, _)| key.clone()).collect()
+        let affected = view.groups.iter().filter(|(_, group)| is_default || group.class == *key);
+        affected.map(|(key, _)| key.clone()).collect()
     }
 }
 
-/// A claim on devices, in any version.
+/// A resource claim, in any served version of `resource.k8s.io`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(transparent)]
 pub struct ClaimObject(Value);

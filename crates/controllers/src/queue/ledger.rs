@@ -1,8 +1,8 @@
-//! Adds up what pod groups request and hold, by queue, over all levels of the tree.
+//! Sums of the resources of pod groups by queue, over all levels of the queue tree.
 //!
-//! Input: every pod group and every queue, one by one, in any order. Output: what the status of a queue should be, and
-//! which queues a change concerns. Invariant: the result depends on what there is alone, not on how it came to be; a
-//! group counts once for each queue above it, even where queues are their own ancestors.
+//! Input: every pod group and every queue, in any order. Output: the desired status of a queue, and the queues that a
+//! change affects. Invariant: the result depends on the current objects alone, not on the order of changes; a group is
+//! counted once for each ancestor, even where the parent references form a cycle.
 
 use crate::amounts::{Sum, Totals};
 use kai_api::pod_group::PodGroupResources;
@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A pod group, as far as it counts here.
+/// The counted fields of a pod group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
     queue: String,
@@ -20,24 +20,19 @@ pub struct Group {
 }
 
 impl Group {
-    /// A group of a queue, with what its status says.
     pub fn new(queue: String, resources: &PodGroupResources) -> Self {
         Self { queue, totals: Totals::read(resources) }
     }
 }
 
-/// A queue, and what its status says.
+/// The fields of a queue that status and metrics need, and its current status.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Queue {
-    /// Its uid.
     pub uid: String,
-    /// The queue that it is part of; empty for a top-level one.
+    /// Empty for a top-level queue.
     pub parent: String,
-    /// What it is called in metrics, besides its name.
     pub display_name: String,
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// What it is entitled to.
     pub resources: Option<QueueResources>,
     version: u64,
     children: Vec<String>,
@@ -45,7 +40,6 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Name and content of a queue.
     pub fn read(object: kai_api::Queue) -> (String, Self) {
         let QueueStatus { child_queues, allocated, allocated_non_preemptible, requested, .. } =
             object.status.unwrap_or_default();
@@ -68,12 +62,12 @@ impl Queue {
     }
 }
 
-/// What the status of a queue should be.
+/// The desired status of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Desired {
-    /// Names of the queues that are part of it, sorted.
+    /// Names of the child queues, sorted.
     pub(crate) children: Vec<String>,
-    /// What its groups, and those of all queues below it, request and hold.
+    /// Of its groups and those of all descendants.
     pub(crate) totals: Totals,
 }
 
@@ -90,7 +84,6 @@ impl Desired {
     }
 }
 
-/// All groups and queues.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     queues: BTreeMap<String, Queue>,
@@ -103,12 +96,12 @@ pub struct Ledger {
 #[derive(Clone, Debug, Default)]
 struct Account {
     groups: BTreeMap<Key, Totals>,
-    /// Their sum, once somebody asked for it.
+    /// Their sum, computed on demand.
     sum: Option<Totals>,
 }
 
 impl Ledger {
-    /// Notes a group, or that it is gone, and says which queues that may concern.
+    /// Stores or removes a group; returns the affected queues.
     pub fn set_group(&mut self, key: Key, group: Option<Group>) -> Vec<String> {
         let before = self.queue_of.get(&key).cloned();
         if let (Some(queue), Some(group)) = (&before, &group)
@@ -117,10 +110,10 @@ impl Ledger {
         {
             return Vec::new();
         }
-        let mut concerned = BTreeSet::new();
+        let mut affected = BTreeSet::new();
         if let Some(queue) = before {
             self.queue_of.remove(&key);
-            concerned.extend(self.line(&queue));
+            affected.extend(self.ancestry(&queue));
             if let Some(account) = self.accounts.get_mut(&queue) {
                 account.groups.remove(&key);
                 account.sum = None;
@@ -130,31 +123,31 @@ impl Ledger {
             }
         }
         if let Some(Group { queue, totals }) = group {
-            concerned.extend(self.line(&queue));
+            affected.extend(self.ancestry(&queue));
             let account = self.accounts.entry(queue.clone()).or_default();
             account.groups.insert(key.clone(), totals);
             account.sum = None;
             self.queue_of.insert(key, queue);
         }
-        concerned.into_iter().collect()
+        affected.into_iter().collect()
     }
 
-    /// Takes over all groups there are, and says which queues that may concern.
+    /// Replaces all groups; returns the affected queues.
     pub fn replace_groups(&mut self, groups: impl Iterator<Item = (Key, Group)>) -> Vec<String> {
         let groups: BTreeMap<Key, Group> = groups.collect();
         let known = self.accounts.values().flat_map(|account| account.groups.keys());
         let gone: Vec<Key> = known.filter(|key| !groups.contains_key(*key)).cloned().collect();
-        let mut concerned = BTreeSet::new();
+        let mut affected = BTreeSet::new();
         for key in gone {
-            concerned.extend(self.set_group(key, None));
+            affected.extend(self.set_group(key, None));
         }
         for (key, group) in groups {
-            concerned.extend(self.set_group(key, Some(group)));
+            affected.extend(self.set_group(key, Some(group)));
         }
-        concerned.into_iter().collect()
+        affected.into_iter().collect()
     }
 
-    /// Notes a queue, or that it is gone, and says which queues that may concern. Older news than known are ignored.
+    /// Stores or removes a queue; returns the affected queues. Older states than the stored one are ignored.
     pub fn set_queue(&mut self, name: &str, queue: Option<Queue>) -> Vec<String> {
         let known = self.queues.get(name);
         if let (Some(known), Some(queue)) = (known, &queue)
@@ -163,8 +156,8 @@ impl Ledger {
         {
             return Vec::new();
         }
-        let mut concerned: BTreeSet<String> = self.line(name).into_iter().collect();
-        concerned.insert(name.to_owned());
+        let mut affected: BTreeSet<String> = self.ancestry(name).into_iter().collect();
+        affected.insert(name.to_owned());
         if let Some(known) = self.queues.remove(name)
             && let Some(siblings) = self.children.get_mut(&known.parent)
         {
@@ -178,37 +171,36 @@ impl Ledger {
                 self.children.entry(queue.parent.clone()).or_default().insert(name.to_owned());
             }
             self.queues.insert(name.to_owned(), queue);
-            concerned.extend(self.line(name));
+            affected.extend(self.ancestry(name));
         }
-        concerned.into_iter().collect()
+        affected.into_iter().collect()
     }
 
-    /// Takes over all queues there are, and says which of them that may concern.
+    /// Replaces all queues; returns the affected ones.
     pub fn replace_queues(&mut self, queues: impl Iterator<Item = (String, Queue)>) -> Vec<String> {
         let queues: BTreeMap<String, Queue> = queues.collect();
         let gone: Vec<String> =
             self.queues.keys().filter(|name| !queues.contains_key(*name)).cloned().collect();
-        let mut concerned = BTreeSet::new();
+        let mut affected = BTreeSet::new();
         for name in gone {
-            concerned.extend(self.set_queue(&name, None));
+            affected.extend(self.set_queue(&name, None));
         }
         for (name, queue) in queues {
-            concerned.extend(self.set_queue(&name, Some(queue)));
+            affected.extend(self.set_queue(&name, Some(queue)));
         }
-        concerned.into_iter().collect()
+        affected.into_iter().collect()
     }
 
-    /// A queue as it was last seen.
     pub fn queue(&self, name: &str) -> Option<&Queue> {
         self.queues.get(name)
     }
 
-    /// What the status of a queue should be; nothing where there is no such queue.
+    /// The desired status of a queue; none where it does not exist.
     pub(crate) fn desired(&mut self, name: &str) -> Option<Desired> {
         self.queues.get(name)?;
         let children = self.children.get(name).into_iter().flatten().cloned().collect();
         let mut totals = Totals::default();
-        for queue in self.below(name) {
+        for queue in self.subtree(name) {
             if let Some(account) = self.accounts.get_mut(&queue) {
                 totals.add_all(account.sum());
             }
@@ -216,8 +208,8 @@ impl Ledger {
         Some(Desired { children, totals })
     }
 
-    /// A queue and everything below it, each once.
-    fn below(&self, name: &str) -> BTreeSet<String> {
+    /// A queue and its descendants, each once.
+    fn subtree(&self, name: &str) -> BTreeSet<String> {
         let mut seen = BTreeSet::new();
         let mut next = vec![name];
         while let Some(queue) = next.pop() {
@@ -228,18 +220,18 @@ impl Ledger {
         seen
     }
 
-    /// A queue and everything above it that exists, each once.
-    fn line(&self, name: &str) -> Vec<String> {
-        let mut line: Vec<String> = Vec::new();
+    /// A queue and its existing ancestors, each once.
+    fn ancestry(&self, name: &str) -> Vec<String> {
+        let mut ancestry: Vec<String> = Vec::new();
         let mut at = name;
         while let Some((known, queue)) = self.queues.get_key_value(at) {
-            if line.contains(known) {
+            if ancestry.contains(known) {
                 break;
             }
-            line.push(known.clone());
+            ancestry.push(known.clone());
             at = &queue.parent;
         }
-        line
+        ancestry
     }
 }
 

@@ -1,4 +1,4 @@
-//! Publishes what queues are entitled to and what they hold, under KAI's names and labels.
+//! Metrics of quotas and allocations of queues, with KAI's names and labels.
 
 use super::Options;
 use super::ledger::Queue;
@@ -11,11 +11,10 @@ use std::collections::BTreeMap;
 /// Labels that every series has; those of [`Options::metric_labels`] follow.
 const LABELS: [&str; 3] = ["queue_name", "queue_metadata_name", "queue_display_name"];
 
-/// The metrics of queues.
 #[derive(Debug)]
 pub(super) struct Metrics {
     gauges: [GaugeVec; 7],
-    /// Labels of queues whose values become labels of metrics, with what stands for an absent one.
+    /// Labels of queues that become labels of metrics, with the default value.
     mapped: Vec<(String, String)>,
     /// The labels under which each queue is published.
     published: BTreeMap<String, Vec<String>>,
@@ -24,16 +23,15 @@ pub(super) struct Metrics {
 
 const GAUGES: [(&str, &str); 7] = [
     ("queue_info", "1 for each queue"),
-    ("queue_deserved_gpus", "GPUs that the queue is entitled to"),
-    ("queue_quota_cpu_cores", "CPU cores that the queue is entitled to"),
-    ("queue_quota_memory_bytes", "bytes of memory that the queue is entitled to"),
-    ("queue_allocated_gpus", "GPUs that the queue holds"),
-    ("queue_allocated_cpu_cores", "CPU cores that the queue holds"),
-    ("queue_allocated_memory_bytes", "bytes of memory that the queue holds"),
+    ("queue_deserved_gpus", "GPU quota of the queue"),
+    ("queue_quota_cpu_cores", "CPU quota of the queue in cores"),
+    ("queue_quota_memory_bytes", "memory quota of the queue in bytes"),
+    ("queue_allocated_gpus", "GPUs allocated in the queue"),
+    ("queue_allocated_cpu_cores", "CPU cores allocated in the queue"),
+    ("queue_allocated_memory_bytes", "memory allocated in the queue in bytes"),
 ];
 
 impl Metrics {
-    /// Metrics as the options want them, in the registry.
     pub(super) fn new(options: &Options, registry: &Registry) -> Result<Self, prometheus::Error> {
         let mut mapping = options.metric_labels.clone();
         mapping.sort();
@@ -60,14 +58,14 @@ impl Metrics {
         })
     }
 
-    /// Publishes one queue; what it was published as before is taken back.
+    /// Publishes one queue and removes its series with earlier labels.
     pub(super) fn publish(&mut self, name: &str, queue: &Queue, totals: &Totals) {
         let mut labels = vec![name.to_owned(), name.to_owned(), queue.display_name.clone()];
         let mapped =
             self.mapped.iter().map(|(label, default)| queue.labels.get(label).unwrap_or(default).clone());
         labels.extend(mapped);
         if self.published.get(name) != Some(&labels) {
-            self.forget(name);
+            self.remove(name);
         }
         let values: Vec<&str> = labels.iter().map(String::as_str).collect();
         for (gauge, value) in self.gauges.iter().zip(values_of(queue, totals)) {
@@ -76,8 +74,7 @@ impl Metrics {
         self.published.insert(name.to_owned(), labels);
     }
 
-    /// Takes a queue back.
-    pub(super) fn forget(&mut self, name: &str) {
+    pub(super) fn remove(&mut self, name: &str) {
         let Some(labels) = self.published.remove(name) else { return };
         let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
         for gauge in &self.gauges {
@@ -87,7 +84,7 @@ impl Metrics {
     }
 }
 
-/// A component that starts again in the same process registers its metrics anew.
+/// Unregisters, so that a component can start again in the same process.
 impl Drop for Metrics {
     fn drop(&mut self) {
         for gauge in &self.gauges {
@@ -102,21 +99,21 @@ fn values_of(queue: &Queue, totals: &Totals) -> [f64; 7] {
     let quota = |of: Option<QueueResource>| of.and_then(|of| of.quota).unwrap_or(0.0);
     let scaled = |quota: f64, unit: f64| if quota < 0.0 { -1.0 } else { quota * unit };
     let resources = queue.resources.unwrap_or_default();
-    let held = &totals.allocated;
+    let allocated = &totals.allocated;
     [
         1.0,
         quota(resources.gpu),
         scaled(quota(resources.cpu), 1.0 / 1000.0),
         scaled(quota(resources.memory), 1_000_000.0),
-        amount(held.iter().find(|(name, _)| name.ends_with("/gpu")).map(|(name, _)| name), held),
-        amount(Some(resource::CPU), held),
-        amount(Some(resource::MEMORY), held),
+        amount(allocated.iter().find(|(name, _)| name.ends_with("/gpu")).map(|(name, _)| name), allocated),
+        amount(Some(resource::CPU), allocated),
+        amount(Some(resource::MEMORY), allocated),
     ]
 }
 
-/// An amount with at most four decimals; 0 where it is not mentioned.
-fn amount(name: Option<&str>, held: &Sum) -> f64 {
-    let nanos = name.and_then(|name| held.get(name)).unwrap_or_default().nanos();
+/// An amount with at most four decimals; 0 where it is missing.
+fn amount(name: Option<&str>, allocated: &Sum) -> f64 {
+    let nanos = name.and_then(|name| allocated.get(name)).unwrap_or_default().nanos();
     (nanos as f64 / 100_000.0).round() / 10_000.0
 }
 

@@ -2,13 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
-mod faulty;
+mod fault_injection;
 mod grouper;
 mod podgroup;
 mod queue;
 mod real_control_plane;
 
-use kai_controllers::kind::{POD_GROUP, QUEUE};
 use kai_controllers::podgroup::Options as StatusOptions;
 use kai_controllers::queue::Options as QueueOptions;
 use kai_object as object;
@@ -22,16 +21,16 @@ use prometheus::Registry;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How long a test waits for what must happen, in the cluster's time.
-const PATIENCE: Duration = Duration::from_mins(10);
+/// How long a test waits for a condition, in virtual time.
+const TIMEOUT: Duration = Duration::from_mins(10);
 
-/// A cluster with our definitions, some priority classes and the components that a test is about.
-struct World {
+/// A cluster with KAI's CRDs, some priority classes and the components under test.
+struct TestCluster {
     cluster: Cluster,
     metrics: Registry,
 }
 
-/// Which components run; each is a client of its own.
+/// The components, each with its own client.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Component {
     Grouper,
@@ -64,29 +63,30 @@ fn builder() -> Builder {
     Cluster::builder().seed(1).starting_at(epoch).keep_lines().nodes([NodeGroup::gpu_nodes(2, 8)])
 }
 
-impl World {
+impl TestCluster {
     async fn new(components: &[Component]) -> Self {
         Self::of(builder(), components).await
     }
 
     async fn of(builder: Builder, components: &[Component]) -> Self {
+        Self::with_crds(builder, crds(), components).await
+    }
+
+    async fn with_crds(builder: Builder, crds: Vec<Value>, components: &[Component]) -> Self {
         let cluster = builder.start().await.unwrap();
-        let mut world = Self { cluster, metrics: Registry::new() };
-        let ours =
-            kai_api::crds().into_iter().filter(|definition| definition.spec.group == "scheduling.run.ai");
-        for definition in ours {
-            let definition = serde_json::to_value(definition).unwrap();
-            world.cluster.api().create_dynamic(&CUSTOM_RESOURCE_DEFINITION, "", &definition).await.unwrap();
+        let mut test = Self { cluster, metrics: Registry::new() };
+        for definition in crds {
+            test.cluster.api().create_dynamic(&CUSTOM_RESOURCE_DEFINITION, "", &definition).await.unwrap();
         }
         for (name, value) in [("train", 50), ("inference", 125)] {
             let class = json!({"metadata": {"name": name}, "value": value});
-            world.create(&PRIORITY_CLASS, class).await;
+            test.create(&PRIORITY_CLASS, class).await;
         }
         for component in components {
-            world.start(*component);
+            test.start(*component);
         }
-        world.sleep(1.0).await;
-        world
+        test.sleep(1.0).await;
+        test
     }
 
     fn start(&mut self, component: Component) {
@@ -140,23 +140,23 @@ impl World {
         self.cluster.api().send("POST", &path, Some(("application/json", &binding))).await.unwrap();
     }
 
-    /// Waits until the object is as wanted, and returns it.
-    async fn until(&self, kind: &ResourceKind, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    /// Waits until the object satisfies the predicate, and returns it.
+    async fn until(&self, kind: &ResourceKind, name: &str, predicate: impl Fn(&Value) -> bool) -> Value {
         let begin = tokio::time::Instant::now();
         loop {
             let found = self.find(kind, name).await;
             if let Some(found) = &found
-                && wanted(found)
+                && predicate(found)
             {
                 return found.clone();
             }
             let waited = begin.elapsed();
-            assert!(waited < PATIENCE, "{} {name} stays {:#}", kind.kind, found.unwrap_or_default());
+            assert!(waited < TIMEOUT, "{} {name} stays {:#}", kind.kind, found.unwrap_or_default());
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 
-    /// The group that the pod is put in.
+    /// Waits for the assignment of a pod.
     async fn group_of(&self, pod: &str) -> String {
         let pod = self.until(&POD, pod, |pod| !group_name(pod).is_empty()).await;
         group_name(&pod).to_owned()
@@ -166,14 +166,14 @@ impl World {
         tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
     }
 
-    /// What a component has written so far, as method and path.
+    /// Method and path of the writes of a component.
     fn writes(&self, component: Component) -> Vec<String> {
         let lines = self.cluster.journal().lines();
         let writes = lines.iter().filter_map(|line| {
             let mut words = line.split(' ').skip(1);
             let (client, verb) = (words.next()?, words.next()?);
             let (method, path) = (words.next()?, words.next()?);
-            (client == component.client() && verb == "asks" && method != "GET")
+            (client == component.client() && verb == "request" && method != "GET")
                 .then(|| format!("{method} {path}"))
         });
         writes.collect()
@@ -184,7 +184,7 @@ fn group_name(pod: &Value) -> &str {
     object::str_at(pod, "/metadata/annotations/pod-group-name")
 }
 
-/// A pod of our scheduler with a GPU.
+/// A pod of KAI's scheduler with one GPU.
 fn pod(name: &str, labels: &Value, annotations: &Value) -> Value {
     json!({"metadata": {"name": name, "labels": labels, "annotations": annotations}, "spec": pod_spec()})
 }
@@ -222,7 +222,19 @@ fn queue_counts<'a>(queue: &'a Value, resource: &str) -> [&'a str; 2] {
     ["requested", "allocated"].map(|field| object::str_at(queue, &format!("/status/{field}/{resource}")))
 }
 
+/// KAI's CRDs as JSON.
+fn crds() -> Vec<Value> {
+    let crds = kai_api::crds().into_iter().filter(|crd| crd.spec.group == "scheduling.run.ai");
+    crds.map(|crd| serde_json::to_value(crd).unwrap()).collect()
+}
+
 /// The kinds of every test.
 mod k {
-    pub(crate) use super::{JOB, POD, POD_GROUP, PRIORITY_CLASS, QUEUE};
+    pub(crate) use super::{JOB, POD, PRIORITY_CLASS};
+    use kai_runtime::ResourceKind;
+    use std::sync::LazyLock;
+
+    pub(crate) static POD_GROUP: LazyLock<ResourceKind> =
+        LazyLock::new(ResourceKind::of::<kai_api::PodGroup>);
+    pub(crate) static QUEUE: LazyLock<ResourceKind> = LazyLock::new(ResourceKind::of::<kai_api::Queue>);
 }

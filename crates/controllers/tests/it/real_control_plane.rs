@@ -31,8 +31,8 @@ impl Real {
                 .await
                 .unwrap();
         }
-        for kind in [k::POD_GROUP, k::QUEUE] {
-            real.until(async |api| api.list_dynamic(&kind, "").await.ok(), "definitions").await;
+        for kind in [&*k::POD_GROUP, &*k::QUEUE] {
+            real.until(async |api| api.list_dynamic(kind, "").await.ok(), "definitions").await;
         }
         for component in Component::ALL {
             let api = api(&real.plane, component.client()).await;

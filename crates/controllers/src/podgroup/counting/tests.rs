@@ -1,4 +1,4 @@
-//! What pod groups amount to, as tables.
+//! Totals of pod groups, as tables.
 
 use super::*;
 use serde_json::{Value, json};
@@ -27,21 +27,21 @@ fn written(sum: &Sum) -> String {
     all.join(" ")
 }
 
-fn count(members: &[Member], around: &Around<'_>, preemption: Preemption) -> Totals {
-    totals(members.iter().map(|member| (member, around.clone())), preemption)
+fn count(members: &[Member], related: &RelatedObjects<'_>, preemption: Preemption) -> Totals {
+    totals(members.iter().map(|member| (member, related.clone())), preemption)
 }
 
-fn both_around(members: &[Member], around: &Around<'_>) -> (String, String) {
-    let totals = count(members, around, Preemption::Allowed);
+fn both_related(members: &[Member], related: &RelatedObjects<'_>) -> (String, String) {
+    let totals = count(members, related, Preemption::Allowed);
     (written(&totals.requested), written(&totals.allocated))
 }
 
 fn both(members: &[Member]) -> (String, String) {
-    both_around(members, &Around::default())
+    both_related(members, &RelatedObjects::default())
 }
 
 #[test]
-fn pods_count_while_they_wait_or_run_and_hold_once_they_have_a_node() {
+fn pods_are_counted_until_terminal_and_allocated_once_bound() {
     let one = "cpu=1 nvidia.com/gpu=1";
     let cases = [
         ("", "", one, ""),
@@ -62,7 +62,7 @@ fn pods_count_while_they_wait_or_run_and_hold_once_they_have_a_node() {
 }
 
 #[test]
-fn requests_are_those_of_kubernetes() {
+fn requests_follow_kubernetes() {
     let pod = json!({
         "spec": {
             "nodeName": "n1", "overhead": {"cpu": "250m"},
@@ -78,7 +78,7 @@ fn requests_are_those_of_kubernetes() {
 }
 
 #[test]
-fn parts_of_gpus_count_for_each_device() {
+fn gpu_fractions_are_counted_per_device() {
     let fraction = "Fraction";
     let cases = [
         (json!({"gpu-fraction": "0.5"}), "nvidia.com/gpu=500m", ""),
@@ -106,9 +106,9 @@ fn parts_of_gpus_count_for_each_device() {
         (json!({"gpu-fraction": "much", "received-resource-type": fraction}), "", ""),
     ];
     for (annotations, requested, allocated) in cases {
-        let around = Around { gpu_memory: Some(4000), ..Around::default() };
+        let related = RelatedObjects { gpu_memory: Some(4000), ..RelatedObjects::default() };
         assert_eq!(
-            both_around(&[member(shared_pod(&annotations))], &around),
+            both_related(&[member(shared_pod(&annotations))], &related),
             (requested.to_owned(), allocated.to_owned()),
             "{annotations}"
         );
@@ -116,35 +116,36 @@ fn parts_of_gpus_count_for_each_device() {
 }
 
 #[test]
-fn memory_of_an_unknown_gpu_is_requested_and_not_held() {
+fn gpu_memory_without_known_capacity_is_requested_and_not_allocated() {
     let pod = shared_pod(&json!({"gpu-memory": "1000", "received-resource-type": "Fraction"}));
     assert_eq!(both(&[member(pod)]), ("run.ai/gpu.memory=1k".to_owned(), String::new()));
 }
 
 #[test]
-fn devices_of_claims_count_by_class_and_never_overflow() {
+fn claimed_devices_are_counted_by_class_and_saturate() {
     let pods = [member(gpu_pod("Running", "n1")), member(gpu_pod("Succeeded", "n1"))];
-    let around = Around { devices: vec![("gpu.nvidia.com", 2)], ..Around::default() };
+    let related = RelatedObjects { devices: vec![("gpu.nvidia.com", 2)], ..RelatedObjects::default() };
     let expected = "cpu=1 gpu.nvidia.com=2 nvidia.com/gpu=1".to_owned();
-    assert_eq!(both_around(&pods, &around), (expected.clone(), expected));
-    let around = Around { devices: vec![("gpu", i64::MAX), ("gpu", i64::MAX)], ..Around::default() };
-    let requested = count(&pods, &around, Preemption::Allowed).requested;
+    assert_eq!(both_related(&pods, &related), (expected.clone(), expected));
+    let related =
+        RelatedObjects { devices: vec![("gpu", i64::MAX), ("gpu", i64::MAX)], ..RelatedObjects::default() };
+    let requested = count(&pods, &related, Preemption::Allowed).requested;
     assert_eq!(requested.get("gpu"), Some(Quantity::from_units(i64::MAX)));
 }
 
 #[test]
-fn what_cannot_be_preempted_is_what_is_held_and_nothing_otherwise() {
+fn allocated_non_preemptible_equals_allocated_or_is_empty() {
     let pods = [member(gpu_pod("Running", "n1")), member(gpu_pod("Pending", ""))];
-    let excluded = count(&pods, &Around::default(), Preemption::Excluded);
+    let excluded = count(&pods, &RelatedObjects::default(), Preemption::Excluded);
     assert_eq!(excluded.allocated_non_preemptible, excluded.allocated);
-    let allowed = count(&pods, &Around::default(), Preemption::Allowed);
+    let allowed = count(&pods, &RelatedObjects::default(), Preemption::Allowed);
     assert!(allowed.allocated_non_preemptible.is_empty());
     let patch = allowed.patch_from(&excluded);
     assert_eq!(Value::from(patch), json!({"allocatedNonPreemptible": null}), "it is cleared");
 }
 
 #[test]
-fn preemption_follows_the_group_then_its_class() {
+fn preemptibility_is_explicit_or_by_priority_class() {
     let (yes, no) = (Some(Preemptibility::Preemptible), Some(Preemptibility::NonPreemptible));
     let cases = [
         (None, None, Preemption::Allowed),

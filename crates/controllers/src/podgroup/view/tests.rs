@@ -1,4 +1,4 @@
-//! What the view makes of objects, however they came to be known.
+//! The contents of the view, independent of the order of changes.
 
 use super::*;
 use proptest::prelude::*;
@@ -98,14 +98,14 @@ fn all_totals(view: &View) -> BTreeMap<Key, (Totals, bool)> {
 
 proptest! {
     #[test]
-    fn whoever_changes_is_named_and_the_order_does_not_matter(steps in prop::collection::vec(step(), 1..60)) {
+    fn affected_groups_are_returned_and_order_does_not_matter(steps in prop::collection::vec(step(), 1..60)) {
         let mut view = View::default();
         for (version, step) in steps.iter().enumerate() {
             let before = all_totals(&view);
-            let concerned = apply(&mut view, version + 1, step);
+            let affected = apply(&mut view, version + 1, step);
             for (key, totals) in all_totals(&view) {
                 let changed = before.get(&key) != Some(&totals);
-                prop_assert!(!changed || concerned.contains(&key), "{key} after {step:?}");
+                prop_assert!(!changed || affected.contains(&key), "{key} after {step:?}");
             }
         }
         // The same objects in another order: what came last of each, from the back.
@@ -128,18 +128,18 @@ proptest! {
 }
 
 #[test]
-fn a_list_takes_away_what_is_not_on_it() {
+fn list_removes_missing_objects() {
     let mut view = View::default();
     view.replace(vec![group(0, 1, 0), group(1, 1, 0)]);
     view.replace(vec![pod(0, 0, Some(0), 3), pod(1, 1, None, 3)]);
-    let concerned = view.replace(vec![pod(1, 1, None, 3)]);
-    assert_eq!(concerned, BTreeSet::from([Key::new("ns", "g0")]));
+    let affected = view.replace(vec![pod(1, 1, None, 3)]);
+    assert_eq!(affected, BTreeSet::from([Key::new("ns", "g0")]));
     assert_eq!(view.totals(&Key::new("ns", "g0")), Some((Totals::default(), false)));
-    assert!(view.totals(&Key::new("ns", "g1")).unwrap().1, "its pod waits");
+    assert!(view.totals(&Key::new("ns", "g1")).unwrap().1, "its pod is pending");
 }
 
 #[test]
-fn the_answer_to_a_write_counts_until_the_watch_has_it() {
+fn response_to_a_write_is_not_overwritten_by_older_events() {
     let mut view = View::default();
     let key = Key::new("ns", "g0");
     GroupObject::set(&mut view, &key, Some(group(0, 7, 1)));

@@ -1,4 +1,4 @@
-//! Sums over the tree of queues, however the objects came to be known.
+//! Sums over the queue tree, independent of the order of changes.
 
 use super::*;
 use proptest::prelude::*;
@@ -32,7 +32,7 @@ fn tree() -> Ledger {
 }
 
 #[test]
-fn every_level_has_the_sum_of_what_is_below_it() {
+fn totals_include_all_descendants() {
     let mut ledger = tree();
     ledger.set_group(key("g1"), Some(group("team-a", 2)));
     ledger.set_group(key("g2"), Some(group("team-b", 3)));
@@ -51,7 +51,7 @@ fn every_level_has_the_sum_of_what_is_below_it() {
 }
 
 #[test]
-fn a_change_concerns_the_queue_and_everything_above_it() {
+fn change_affects_the_queue_and_its_ancestors() {
     let mut ledger = tree();
     assert_eq!(ledger.set_group(key("g"), Some(group("team-a", 1))), ["dept", "root", "team-a"]);
     assert!(ledger.set_group(key("g"), Some(group("team-a", 1))).is_empty(), "nothing changed");
@@ -60,12 +60,12 @@ fn a_change_concerns_the_queue_and_everything_above_it() {
     assert!(ledger.set_group(key("g"), None).is_empty());
     let moved = Queue { version: 2, ..queue("other") };
     assert_eq!(ledger.set_queue("team-a", Some(moved)), ["dept", "other", "root", "team-a"]);
-    assert!(ledger.set_queue("team-a", Some(queue("dept"))).is_empty(), "old news");
+    assert!(ledger.set_queue("team-a", Some(queue("dept"))).is_empty(), "an older state");
     assert_eq!(ledger.set_queue("dept", None), ["dept", "root"]);
 }
 
 #[test]
-fn queues_that_are_their_own_ancestors_count_everything_once() {
+fn groups_are_counted_once_in_a_cycle_of_queues() {
     let mut ledger = Ledger::default();
     for (name, parent) in [("a", "b"), ("b", "c"), ("c", "a"), ("self", "self")] {
         ledger.set_queue(name, Some(queue(parent)));
@@ -79,7 +79,7 @@ fn queues_that_are_their_own_ancestors_count_everything_once() {
 }
 
 #[test]
-fn a_patch_has_only_what_differs() {
+fn status_patch_has_only_differences() {
     let mut ledger = tree();
     ledger.set_group(key("g"), Some(group("dept", 1)));
     let desired = ledger.desired("dept").unwrap();
@@ -110,7 +110,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn a_ledger_kept_current_equals_one_built_at_once(steps in steps()) {
+    fn incremental_ledger_equals_one_built_at_once(steps in steps()) {
         let (mut groups, mut queues) = (BTreeMap::new(), BTreeMap::new());
         let mut ledger = Ledger::default();
         let name = |at: u8| format!("q{at}");
@@ -134,7 +134,7 @@ proptest! {
                     ledger.replace_queues(queues.clone().into_iter());
                 }
             }
-            // Sums that were asked for once must not go stale.
+            // Cached sums must be invalidated by later changes.
             let _ = ledger.desired("q0");
         }
         let mut fresh = Ledger::default();

@@ -21,7 +21,7 @@ fn totals(allocated: &Value) -> Totals {
 }
 
 #[test]
-fn queues_are_published_under_the_names_that_dashboards_know() {
+fn metric_names_are_those_of_kai() {
     let registry = Registry::new();
     let mut metrics = Metrics::new(&Options::default(), &registry).unwrap();
     let team = queue(json!({"metadata": {"name": "team"}, "spec": {"displayName": "The team", "resources": {
@@ -47,7 +47,7 @@ fn queues_are_published_under_the_names_that_dashboards_know() {
 }
 
 #[test]
-fn labels_of_queues_become_labels_of_metrics() {
+fn queue_labels_become_metric_labels() {
     let registry = Registry::new();
     let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     let options = Options {
@@ -65,7 +65,7 @@ fn labels_of_queues_become_labels_of_metrics() {
 }
 
 #[test]
-fn a_queue_that_is_gone_or_renamed_leaves_nothing_behind() {
+fn series_of_deleted_or_renamed_queues_are_removed() {
     let registry = Registry::new();
     let mut metrics = Metrics::new(&Options::default(), &registry).unwrap();
     let named = |name: &str| queue(json!({"metadata": {"name": "team"}, "spec": {"displayName": name}}));
@@ -73,12 +73,12 @@ fn a_queue_that_is_gone_or_renamed_leaves_nothing_behind() {
     metrics.publish("team", &named("new"), &Totals::default());
     assert_eq!(scrape(&registry).lines().count(), 7);
     assert!(!scrape(&registry).contains("old"));
-    metrics.forget("team");
+    metrics.remove("team");
     assert_eq!(scrape(&registry), "");
 }
 
 #[test]
-fn a_component_may_start_again_with_the_same_registry() {
+fn component_can_restart_with_the_same_registry() {
     let registry = Registry::new();
     let first = Metrics::new(&Options::default(), &registry).unwrap();
     assert!(Metrics::new(&Options::default(), &registry).is_err());
