@@ -1,7 +1,7 @@
-//! Says which pod groups are well-formed.
+//! Validation of pod groups.
 //!
-//! What makes the tree of subgroups unreadable is refused at once. Minima that contradict the tree are all named; some
-//! of them are only warned of, since stored objects may have them.
+//! The first structural problem of the subgroup tree is an error of its own. Minima that contradict the tree are all
+//! listed; some are only warnings, since stored objects may have them.
 
 use crate::review::{self, Operation, Verdict};
 use axum::Router;
@@ -12,14 +12,13 @@ use kai_api::pod_group::{PodGroupSpec, SubGroup};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Where the API server asks.
+/// The path of KAI's webhook.
 pub const PATH: &str = "/validate-scheduling-run-ai-v2alpha2-podgroup";
 
-/// Answers the API server's questions about pod groups.
 pub fn router() -> Router {
     Router::new().route(
         PATH,
-        post(async |body: Bytes| review::answer(&body, async |request| validate(&request)).await),
+        post(async |body: Bytes| review::respond(&body, async |request| validate(&request)).await),
     )
 }
 
@@ -27,16 +26,16 @@ fn validate(request: &review::Request) -> Verdict {
     match request.operation {
         Operation::Create | Operation::Update => match PodGroup::deserialize(&request.object) {
             Ok(group) => check(&group.spec, request.operation),
-            Err(error) => Verdict::refused(format!("the pod group cannot be read: {error}")),
+            Err(error) => Verdict::denied(format!("the pod group is invalid: {error}")),
         },
         Operation::Delete | Operation::Connect => Verdict::default(),
     }
 }
 
-/// Whether a pod group may be made, or changed, like this.
+/// Validates the spec of a pod group for a create or update.
 pub fn check(spec: &PodGroupSpec, operation: Operation) -> Verdict {
     if let Some(problem) = structure(spec) {
-        return Verdict::refused(problem);
+        return Verdict::denied(problem);
     }
     let mut verdict = Verdict::default();
     let mut by_name: Vec<&SubGroup> = spec.sub_groups.iter().collect();
@@ -51,7 +50,7 @@ pub fn check(spec: &PodGroupSpec, operation: Operation) -> Verdict {
     verdict
 }
 
-/// What makes the tree unreadable, if anything does.
+/// The first structural problem of the subgroup tree.
 fn structure(spec: &PodGroupSpec) -> Option<String> {
     if spec.min_member.is_some() && spec.min_sub_group.is_some() {
         return Some("minMember and minSubGroup exclude each other; hint: keep one of them".to_owned());
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn pod_groups_are_judged_as_the_table_says() {
+    fn pod_groups_are_validated() {
         let inner_with_member = json!({"subGroups": [{"name": "p", "minMember": 1}, {"name": "c", "parent": "p", "minMember": 1}]});
         let cases = [
             (json!({"minMember": 3, "queue": "q"}), (true, 0), (true, 0)),

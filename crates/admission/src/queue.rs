@@ -1,7 +1,7 @@
-//! Says which changes to queues are allowed.
+//! Validation of queues.
 //!
-//! A queue must say what it is entitled to, and one that others are part of stays. QuotaValidation that do not add up are warned
-//! of, where that is wanted: a parent without a limit to its quota can never be too small.
+//! A queue must have `spec.resources`, and one with children cannot be deleted. Quotas that exceed the parent's are
+//! warnings, where quota validation is enabled; an unlimited quota is never exceeded.
 
 use crate::review::{self, Operation, Request, Verdict};
 use axum::Router;
@@ -9,21 +9,17 @@ use axum::body::Bytes;
 use axum::routing::post;
 use kai_api::Queue;
 use kai_api::queue::{QueueResource, QueueResources};
-use kai_object as object;
 use kai_runtime::api::Api;
-use kai_runtime::kind::{ResourceKind, untyped};
 use serde::Deserialize;
 
-/// Where the API server asks.
+/// The path of KAI's webhook.
 pub const PATH: &str = "/validate-scheduling-run-ai-v2-queue";
-const QUEUE: ResourceKind = untyped("scheduling.run.ai", "v2", "Queue", "queues", false);
 
-/// Answers the API server's questions about queues.
 pub fn router(api: Api, quotas: QuotaValidation) -> Router {
-    let ask = move |body: Bytes| async move {
-        review::answer(&body, |request| validate(api, quotas, request)).await
+    let handler = move |body: Bytes| async move {
+        review::respond(&body, |request| validate(api, quotas, request)).await
     };
-    Router::new().route(PATH, post(ask))
+    Router::new().route(PATH, post(handler))
 }
 
 /// Whether quotas of parents and children are compared (KAI's flag `enable-quota-validation`).
@@ -42,24 +38,24 @@ async fn validate(api: Api, quotas: QuotaValidation, request: Request) -> Verdic
     };
     let queue = match queue {
         Ok(queue) => queue,
-        Err(error) => return Verdict::refused(format!("the queue cannot be read: {error}")),
+        Err(error) => return Verdict::denied(format!("the queue is invalid: {error}")),
     };
     if request.operation != Operation::Delete
         && (quotas == QuotaValidation::Disabled || queue.spec.resources.is_none())
     {
         return check(&queue, request.operation, quotas, &[]);
     }
-    match api.list_dynamic(&QUEUE, "").await {
-        Ok(listed) => {
-            let there = listed.items.iter().filter(|other| !object::is_deleting(other));
-            let others: Vec<Queue> = there.filter_map(|other| Queue::deserialize(other).ok()).collect();
+    match api.list::<Queue>("").await {
+        Ok(list) => {
+            let is_active = |other: &Queue| other.metadata.deletion_timestamp.is_none();
+            let others: Vec<Queue> = list.items.into_iter().filter(is_active).collect();
             check(&queue, request.operation, quotas, &others)
         }
-        Err(error) => Verdict::refused(format!("the other queues cannot be read: {error}; hint: try again")),
+        Err(error) => Verdict::denied(format!("the other queues cannot be listed: {error}; hint: try again")),
     }
 }
 
-/// Whether a queue may be made, changed or deleted beside all the queues there are.
+/// Validates a create, update or delete of a queue against all queues.
 pub fn check(queue: &Queue, operation: Operation, quotas: QuotaValidation, all: &[Queue]) -> Verdict {
     let name = name_of(queue);
     let children: Vec<&Queue> = all.iter().filter(|other| other.spec.parent_queue == name).collect();
@@ -67,7 +63,7 @@ pub fn check(queue: &Queue, operation: Operation, quotas: QuotaValidation, all: 
         Operation::Delete if children.is_empty() => Verdict::default(),
         Operation::Delete => {
             let names: Vec<&str> = children.iter().map(|child| name_of(child)).collect();
-            Verdict::refused(format!(
+            Verdict::denied(format!(
                 "queue `{name}` has child queues: `{}`; hint: delete those first",
                 names.join("`, `")
             ))
@@ -97,10 +93,10 @@ fn compare(queue: &Queue, own: QueueResources, children: &[&Queue], all: &[Queue
     let parent = queue.spec.parent_queue.as_str();
     if !parent.is_empty() {
         let Some(found) = all.iter().find(|other| name_of(other) == parent) else {
-            return Verdict::refused(format!("queue `{name}` is part of `{parent}`, which does not exist"));
+            return Verdict::denied(format!("queue `{name}` is part of `{parent}`, which does not exist"));
         };
         let Some(of_parent) = found.spec.resources else {
-            return Verdict::refused(format!(
+            return Verdict::denied(format!(
                 "queue `{parent}`, which `{name}` is part of, has no `spec.resources`"
             ));
         };
@@ -142,7 +138,7 @@ fn quota_of(queue: &Queue, pick: Pick) -> f64 {
     quota(queue.spec.resources.as_ref().and_then(pick))
 }
 
-/// A quota as a number to compare: without limit is more than anything.
+/// A negative quota is unlimited.
 fn quota(of: Option<QueueResource>) -> f64 {
     let quota = of.and_then(|of| of.quota).unwrap_or(0.0);
     if quota < 0.0 { f64::INFINITY } else { quota }

@@ -1,39 +1,31 @@
-//! Answers the API server's question whether an object may be written (`AdmissionReview` of `admission.k8s.io/v1`).
+//! Decodes `AdmissionReview` requests (`admission.k8s.io/v1`) and encodes the responses.
 //!
-//! What is allowed is said elsewhere, by pure functions that return a [`Verdict`]; here is the form of question and
-//! answer. Serving it over TLS is up to the process.
+//! The rules are pure functions elsewhere, which return a [`Verdict`].
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// What is about to happen to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Operation {
-    /// It is made.
     Create,
-    /// It is changed.
     Update,
-    /// It is deleted.
     Delete,
-    /// Something is done through it.
     Connect,
 }
 
-/// The question.
+/// `request` of a review.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
-    /// Names the question.
     pub uid: String,
-    /// What is about to happen.
     pub operation: Operation,
-    /// The object as it would be; null where it is deleted.
+    /// Null for DELETE.
     #[serde(default)]
     pub object: Value,
-    /// The object as it is; null where it is made.
+    /// Null for CREATE.
     #[serde(default)]
     pub old_object: Value,
 }
@@ -43,22 +35,19 @@ struct Review {
     request: Request,
 }
 
-/// The answer.
+/// The result of a validation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Why not; the write is allowed where this is empty.
+    /// The request is allowed where this is empty.
     pub errors: Vec<String>,
-    /// What the author should know anyway.
     pub warnings: Vec<String>,
 }
 
 impl Verdict {
-    /// Not allowed, for this reason.
-    pub fn refused(reason: impl Into<String>) -> Self {
+    pub fn denied(reason: impl Into<String>) -> Self {
         Self { errors: vec![reason.into()], warnings: Vec::new() }
     }
 
-    /// Whether the write may happen.
     pub fn is_allowed(&self) -> bool {
         self.errors.is_empty()
     }
@@ -77,20 +66,20 @@ impl Verdict {
     }
 }
 
-/// Answers a review with what `judge` makes of its question; what is no review is a bad request.
-pub(crate) async fn answer<F>(body: &[u8], judge: impl FnOnce(Request) -> F) -> Response
+/// Responds to a review with the verdict of `validate`; a body that is no review is a bad request.
+pub(crate) async fn respond<F>(body: &[u8], validate: impl FnOnce(Request) -> F) -> Response
 where
     F: Future<Output = Verdict>,
 {
     let request = match serde_json::from_slice(body) {
         Ok(Review { request }) => request,
         Err(error) => {
-            let message = format!("the body is no AdmissionReview with a request: {error}");
+            let message = format!("the body is not an AdmissionReview with a request: {error}");
             return (StatusCode::BAD_REQUEST, message).into_response();
         }
     };
     let uid = request.uid.clone();
-    let verdict = judge(request).await;
+    let verdict = validate(request).await;
     ([(header::CONTENT_TYPE, "application/json")], verdict.to_review(&uid).to_string()).into_response()
 }
 
@@ -99,13 +88,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_answer_has_the_form_that_the_server_expects() {
-        let verdict = Verdict { errors: vec!["no".to_owned()], warnings: vec!["mind".to_owned()] };
+    fn response_has_the_form_of_an_admission_review() {
+        let verdict = Verdict { errors: vec!["no".to_owned()], warnings: vec!["careful".to_owned()] };
         let review = verdict.to_review("u1");
         assert_eq!(review["response"]["uid"], "u1");
         assert_eq!(review["response"]["allowed"], false);
         assert_eq!(review["response"]["status"]["message"], "no");
-        assert_eq!(review["response"]["warnings"], json!(["mind"]));
+        assert_eq!(review["response"]["warnings"], json!(["careful"]));
         assert_eq!(Verdict::default().to_review("u2")["response"], json!({"uid": "u2", "allowed": true}));
     }
 }

@@ -390,7 +390,7 @@ pub fn grace_seconds(resource: &Resource, object: &Value, requested: Option<i64>
     if !resource.is("", "pods") {
         return 0;
     }
-    let over = matches!(object::str_at(object, "/status/phase"), "Succeeded" | "Failed");
+    let over = object::is_terminal(object);
     if over || object::str_at(object, "/spec/nodeName").is_empty() {
         return 0;
     }

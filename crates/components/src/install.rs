@@ -83,7 +83,7 @@ pub fn namespaces() -> impl Iterator<Item = Manifest> {
 /// The queue of pods that name none, and its parent.
 pub fn default_queues() -> [Manifest; 2] {
     [queue(PARENT_QUEUE, None), queue(DEFAULT_QUEUE, Some(PARENT_QUEUE))]
-        .map(|object| Manifest::new(QUEUE, object))
+        .map(|object| Manifest::new(QUEUE.clone(), object))
 }
 
 fn queue(name: &str, parent: Option<&str>) -> Value {

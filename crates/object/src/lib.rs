@@ -93,3 +93,13 @@ pub fn grace_period(object: &Value) -> Option<i64> {
 pub fn generation(object: &Value) -> i64 {
     meta(object, "generation").and_then(Value::as_i64).unwrap_or(0)
 }
+
+/// Whether a pod phase is terminal: the containers have ended and are not restarted.
+pub fn is_terminal_phase(phase: &str) -> bool {
+    matches!(phase, "Succeeded" | "Failed")
+}
+
+/// Whether a pod is in a terminal phase.
+pub fn is_terminal(pod: &Value) -> bool {
+    is_terminal_phase(str_at(pod, "/status/phase"))
+}

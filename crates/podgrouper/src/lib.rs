@@ -255,8 +255,9 @@ impl Controller for Grouper {
 impl Grouper {
     fn is_responsible(&self, informers: &Informers, pod: &PodSummary) -> bool {
         let is_other = pod.spec.scheduler_name.as_deref().unwrap_or_default() != self.options.scheduler_name;
+        let is_terminal = pod.status.phase.as_deref().is_some_and(kai_object::is_terminal_phase);
         let is_terminating = pod.metadata.deletion_timestamp.is_some();
-        if is_terminal(pod) || is_other || is_terminating || skips(&pod.metadata) {
+        if is_terminal || is_other || is_terminating || skips(&pod.metadata) {
             return false;
         }
         let selector = &self.options.namespace_label_selector;
@@ -391,10 +392,6 @@ async fn read_group(context: &Context, key: &Key) -> Result<PodGroup, Error> {
         Err(api::Error::InvalidObject { object, .. }) => Err(Error::InvalidGroup(*object)),
         read => Ok(read?),
     }
-}
-
-fn is_terminal(pod: &PodSummary) -> bool {
-    matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
 /// Whether a pod without owners is in a group that its user chose, or in its own group, which exists.

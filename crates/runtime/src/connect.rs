@@ -17,7 +17,7 @@ pub enum Error {
         "found no cluster: neither `KUBECONFIG`, nor ~/.kube/config, nor the credentials of a pod can be used"
     )]
     Nowhere(#[source] kube::config::InferConfigError),
-    #[error("`{url}` is no address; hint: it looks like http://host:port")]
+    #[error("`{url}` is not a URL; hint: use the form http://host:port")]
     Url {
         url: String,
         #[source]

@@ -3,7 +3,9 @@
 //! Group, version, kind, plural and scope come from the resource traits of `kube` and `k8s-openapi`, which the custom
 //! resources of `kai-api` implement too. The constants are for dynamic access to built-in kinds.
 
-use k8s_openapi::api::{apps, batch, coordination, core, policy, resource, scheduling, storage};
+use k8s_openapi::api::{
+    admissionregistration, apps, batch, coordination, core, policy, rbac, resource, scheduling, storage,
+};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kai_object as object;
@@ -114,6 +116,14 @@ pub const RESOURCE_CLAIM_TEMPLATE: ResourceKind = builtin::<resource::v1::Resour
 pub const RESOURCE_SLICE: ResourceKind = builtin::<resource::v1::ResourceSlice>();
 pub const DEVICE_CLASS: ResourceKind = builtin::<resource::v1::DeviceClass>();
 pub const CUSTOM_RESOURCE_DEFINITION: ResourceKind = builtin::<apiextensions::v1::CustomResourceDefinition>();
+pub const CLUSTER_ROLE: ResourceKind = builtin::<rbac::v1::ClusterRole>();
+pub const CLUSTER_ROLE_BINDING: ResourceKind = builtin::<rbac::v1::ClusterRoleBinding>();
+pub const ROLE: ResourceKind = builtin::<rbac::v1::Role>();
+pub const ROLE_BINDING: ResourceKind = builtin::<rbac::v1::RoleBinding>();
+pub const MUTATING_WEBHOOK_CONFIGURATION: ResourceKind =
+    builtin::<admissionregistration::v1::MutatingWebhookConfiguration>();
+pub const VALIDATING_WEBHOOK_CONFIGURATION: ResourceKind =
+    builtin::<admissionregistration::v1::ValidatingWebhookConfiguration>();
 /// NUMA zones of nodes (`noderesourcetopology-api`), which `k8s-openapi` does not have.
 pub const NODE_RESOURCE_TOPOLOGY: ResourceKind =
     untyped("topology.node.k8s.io", "v1alpha2", "NodeResourceTopology", "noderesourcetopologies", false);

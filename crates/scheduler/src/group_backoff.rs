@@ -5,13 +5,14 @@
 //! use. The engine skips a group in backoff and reports it with a verdict of its own (`Verdict::InBackoff`).
 
 use kai_engine::input::{Backoff, Key};
+use kai_runtime::backoff::BackoffPolicy;
 use kai_units::{Span, Timestamp};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-/// The delay after the first failure; it doubles with each further one.
-const INITIAL_DELAY: Span = Span::from_secs(2);
-const MAX_DELAY: Span = Span::from_secs(300);
-/// After this time without a failure the delay starts again at [`INITIAL_DELAY`].
+/// The delay doubles with each further failure.
+const DELAY: BackoffPolicy = BackoffPolicy::new(Duration::from_secs(2), Duration::from_secs(300));
+/// After this time without a failure the delay starts again at its base.
 const RESET_AFTER: Span = Span::from_secs(600);
 
 #[derive(Clone, Debug)]
@@ -33,8 +34,8 @@ impl GroupBackoff {
         // The pods of a gang fail together: a failure during the backoff belongs to the same attempt.
         let failures = previous
             .map_or(1, |previous| previous.backoff.failures + u32::from(previous.backoff.until <= now));
-        let delay = INITIAL_DELAY.0.saturating_mul(1 << failures.min(16).saturating_sub(1)).min(MAX_DELAY.0);
-        let backoff = Backoff { cause, failures, until: now + Span(delay) };
+        let delay = Span(DELAY.delay(failures).as_micros() as i64);
+        let backoff = Backoff { cause, failures, until: now + delay };
         self.groups.insert(group.clone(), Failure { backoff, at: now });
     }
 

@@ -79,7 +79,7 @@ impl PendingAnnotations {
         Some(Write {
             priority: WritePriority::Status,
             path: POD_GROUP.path_of(&key),
-            object: (POD_GROUP, key),
+            object: (POD_GROUP.clone(), key),
             slot: Some("timestamps"),
             method: "PATCH",
             content_type: "application/merge-patch+json",

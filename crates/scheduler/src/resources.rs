@@ -1,6 +1,7 @@
 //! The resources that the scheduler watches: their API paths, discovery, and informers.
 
 use crate::event_queue::{EventQueue, SchedulerEvent};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity};
 use kai_cache::object::{
     BindRequest, ConfigMap, CsiDriver, CsiNode, CsiStorageCapacity, DeviceClass, Namespace, Node,
     NodeResourceTopology, PersistentVolume, PersistentVolumeClaim, Pod, PodDisruptionBudget, PodGroup,
@@ -8,25 +9,22 @@ use kai_cache::object::{
 };
 use kai_cache::{Kind, Object, Stored};
 use kai_engine::input;
-use kai_runtime::kind::{self, untyped as resource};
+use kai_runtime::kind::{self, builtin};
 use kai_runtime::watch::{self, Source, WatchEvent};
-use kai_runtime::{Key, Process, api};
+use kai_runtime::{Key, Process, ResourceKind, api};
 use serde::de::DeserializeOwned;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-pub const POD_GROUP: kai_runtime::ResourceKind =
-    resource("scheduling.run.ai", "v2alpha2", "PodGroup", "podgroups", true);
-pub const BIND_REQUEST: kai_runtime::ResourceKind =
-    resource("scheduling.run.ai", "v1alpha2", "BindRequest", "bindrequests", true);
-pub const QUEUE: kai_runtime::ResourceKind = resource("scheduling.run.ai", "v2", "Queue", "queues", false);
-pub const TOPOLOGY: kai_runtime::ResourceKind =
-    resource("kai.scheduler", "v1alpha1", "Topology", "topologies", false);
+pub static POD_GROUP: LazyLock<ResourceKind> = LazyLock::new(ResourceKind::of::<kai_api::PodGroup>);
+pub static BIND_REQUEST: LazyLock<ResourceKind> = LazyLock::new(ResourceKind::of::<kai_api::BindRequest>);
+pub static QUEUE: LazyLock<ResourceKind> = LazyLock::new(ResourceKind::of::<kai_api::Queue>);
+pub static TOPOLOGY: LazyLock<ResourceKind> = LazyLock::new(ResourceKind::of::<kai_api::Topology>);
 
 /// Failed pods affect no decision, and there may be many.
 const UNFAILED_PODS: &str = "fieldSelector=status.phase%21%3DFailed";
 
 /// The API resource of a kind.
-pub fn of(kind: Kind) -> kai_runtime::ResourceKind {
+pub fn of(kind: Kind) -> ResourceKind {
     match kind {
         Kind::Pod => kind::POD,
         Kind::Node => kind::NODE,
@@ -41,15 +39,13 @@ pub fn of(kind: Kind) -> kai_runtime::ResourceKind {
         Kind::ResourceSlice => kind::RESOURCE_SLICE,
         Kind::DeviceClass => kind::DEVICE_CLASS,
         Kind::NodeResourceTopology => kind::NODE_RESOURCE_TOPOLOGY,
-        Kind::CsiDriver => resource("storage.k8s.io", "v1", "CSIDriver", "csidrivers", false),
-        Kind::CsiNode => resource("storage.k8s.io", "v1", "CSINode", "csinodes", false),
-        Kind::CsiStorageCapacity => {
-            resource("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities", true)
-        }
-        Kind::Topology => TOPOLOGY,
-        Kind::Queue => QUEUE,
-        Kind::PodGroup => POD_GROUP,
-        Kind::BindRequest => BIND_REQUEST,
+        Kind::CsiDriver => builtin::<CSIDriver>(),
+        Kind::CsiNode => builtin::<CSINode>(),
+        Kind::CsiStorageCapacity => builtin::<CSIStorageCapacity>(),
+        Kind::Topology => TOPOLOGY.clone(),
+        Kind::Queue => QUEUE.clone(),
+        Kind::PodGroup => POD_GROUP.clone(),
+        Kind::BindRequest => BIND_REQUEST.clone(),
     }
 }
 
@@ -74,7 +70,7 @@ pub async fn discover(api: &api::Api) -> api::Result<ServedApis> {
     })
 }
 
-async fn is_served(api: &api::Api, kind: &kai_runtime::ResourceKind) -> api::Result<bool> {
+async fn is_served(api: &api::Api, kind: &ResourceKind) -> api::Result<bool> {
     match api.send("GET", &format!("/apis/{}/{}", kind.group, kind.version), None).await {
         Ok(_) => Ok(true),
         Err(error) if error.is_not_found() => Ok(false),

@@ -259,7 +259,7 @@ impl SchedulerLoop {
         self.writer.submit(Write {
             priority: WritePriority::Action,
             path: BIND_REQUEST.path_of(&key),
-            object: (BIND_REQUEST, key),
+            object: (BIND_REQUEST.clone(), key),
             slot: Some("delete"),
             method: "DELETE",
             content_type: "application/json",

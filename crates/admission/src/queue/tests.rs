@@ -1,4 +1,4 @@
-//! Which changes to queues are allowed, as a table.
+//! Validation of queues, as tables.
 
 use super::*;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ fn outcome(verdict: &Verdict) -> (usize, usize) {
 }
 
 #[test]
-fn a_queue_says_what_it_is_entitled_to() {
+fn queue_without_resources_is_denied() {
     for operation in [Operation::Create, Operation::Update] {
         let check = |spec| outcome(&check(&queue("q", &spec), operation, QuotaValidation::Disabled, &[]));
         assert_eq!(check(json!({"resources": {}})), (0, 0));
@@ -30,23 +30,23 @@ fn a_queue_says_what_it_is_entitled_to() {
 }
 
 #[test]
-fn a_queue_with_children_stays() {
+fn deletion_of_a_queue_with_children_is_denied() {
     let all = [queue("root", &json!({})), queue("b", &json!({"parentQueue": "root"}))];
-    let refused = check(&all[0], Operation::Delete, QuotaValidation::Disabled, &all);
-    assert_eq!(refused.errors, ["queue `root` has child queues: `b`; hint: delete those first"]);
+    let denied = check(&all[0], Operation::Delete, QuotaValidation::Disabled, &all);
+    assert_eq!(denied.errors, ["queue `root` has child queues: `b`; hint: delete those first"]);
     assert!(check(&all[1], Operation::Delete, QuotaValidation::Disabled, &all).is_allowed());
 }
 
 #[test]
-fn quotas_are_compared_where_that_is_wanted() {
+fn quotas_are_compared_where_enabled() {
     let all = [sized("root", "", 1000, 8, 100), sized("a", "root", 600, 4, 60), queue("bare", &json!({}))];
     let cases = [
         ("fits", sized("b", "root", 400, 4, 40), (0, 0)),
         ("more cpu than is left", sized("b", "root", 401, 4, 40), (0, 1)),
-        ("more gpus than is left, which nobody minds", sized("b", "root", 400, 8, 40), (0, 0)),
+        ("more gpus than is left, which is allowed", sized("b", "root", 400, 8, 40), (0, 0)),
         ("more of everything than the parent", sized("b", "root", 1001, 9, 101), (0, 4)),
         ("no parent", sized("b", "gone", 1, 1, 1), (1, 0)),
-        ("a parent that says nothing", sized("b", "bare", 1, 1, 1), (1, 0)),
+        ("a parent without resources", sized("b", "bare", 1, 1, 1), (1, 0)),
         ("a parent that shrinks below its child", sized("root", "", 500, 3, 50), (0, 4)),
         ("a parent without limit", sized("root", "", -1, -1, -1), (0, 0)),
         ("a child without limit", sized("b", "root", -1, 1, 1), (0, 2)),

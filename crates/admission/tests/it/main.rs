@@ -6,13 +6,12 @@ use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt;
 use kai_admission::queue::{QuotaValidation, router};
+use kai_api::Queue;
 use kai_runtime::api::DeleteOptions;
-use kai_runtime::kind::{CUSTOM_RESOURCE_DEFINITION, Key, ResourceKind, untyped};
+use kai_runtime::kind::{CUSTOM_RESOURCE_DEFINITION, Key};
 use kai_sim::Cluster;
 use serde_json::{Value, json};
 use tower::ServiceExt;
-
-const QUEUE: ResourceKind = untyped("scheduling.run.ai", "v2", "Queue", "queues", false);
 
 async fn cluster() -> Cluster {
     let epoch = "2026-01-01T00:00:00Z".parse().unwrap();
@@ -25,11 +24,9 @@ async fn cluster() -> Cluster {
 }
 
 async fn create_queue(cluster: &Cluster, name: &str, parent: &str) -> Value {
-    let queue = json!({
-        "apiVersion": QUEUE.api_version(), "kind": QUEUE.kind, "metadata": {"name": name},
-        "spec": {"parentQueue": parent, "resources": {}},
-    });
-    cluster.api().create_dynamic(&QUEUE, "", &queue).await.unwrap()
+    let queue = json!({"metadata": {"name": name}, "spec": {"parentQueue": parent, "resources": {}}});
+    let queue: Queue = serde_json::from_value(queue).unwrap();
+    serde_json::to_value(cluster.api().create(&queue).await.unwrap()).unwrap()
 }
 
 async fn review(cluster: &Cluster, operation: &str, object: Value, old: Value) -> Value {

@@ -80,7 +80,7 @@ impl State {
             state.restarts = sidecars;
             state.containers(pod);
         }
-        let finished = matches!(pod.text("/status/phase"), "Succeeded" | "Failed");
+        let finished = kai_object::is_terminal_phase(pod.text("/status/phase"));
         if pod.is_deleting() && pod.text("/status/reason") == "NodeLost" {
             "Unknown".clone_into(&mut state.word);
         } else if pod.is_deleting() && !finished {

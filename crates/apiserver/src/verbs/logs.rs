@@ -57,7 +57,7 @@ pub fn read(core: &Core, call: &Call) -> Result<Option<Log>, StatusError> {
         }
     }
     let complete = state.get("terminated").is_some()
-        || matches!(object::str_at(&pod, "/status/phase"), "Succeeded" | "Failed");
+        || object::is_terminal(&pod);
     Ok(Some(Log { text: tail(call, text)?, complete }))
 }
 

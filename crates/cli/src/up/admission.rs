@@ -11,26 +11,12 @@ use kai_admission::queue::QuotaValidation;
 use kai_api::well_known::name;
 use kai_runtime::ResourceKind;
 use kai_runtime::api::Api;
-use kai_runtime::kind::untyped;
+use kai_runtime::kind::{MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION};
 use kai_sim::Cluster;
 use serde_json::{Value, json};
 
 /// Host of the webhooks, resolved inside the embedded API server.
 const HOST: &str = "kai-up.kai-scheduler.svc";
-const MUTATING: ResourceKind = untyped(
-    "admissionregistration.k8s.io",
-    "v1",
-    "MutatingWebhookConfiguration",
-    "mutatingwebhookconfigurations",
-    false,
-);
-const VALIDATING: ResourceKind = untyped(
-    "admissionregistration.k8s.io",
-    "v1",
-    "ValidatingWebhookConfiguration",
-    "validatingwebhookconfigurations",
-    false,
-);
 
 pub(super) async fn install(cluster: &Cluster) -> Result<()> {
     let router = Router::new()
@@ -40,7 +26,7 @@ pub(super) async fn install(cluster: &Cluster) -> Result<()> {
     cluster.server().core().webhooks.serve(HOST, router);
     let api = cluster.api();
     let pods = webhook("pods.kai-up.kai.scheduler", "/default-scheduler", "", "v1", "pods", &["CREATE"]);
-    register(api, &MUTATING, "kai-up-pods", vec![pods]).await?;
+    register(api, &MUTATING_WEBHOOK_CONFIGURATION, "kai-up-pods", vec![pods]).await?;
     let queues = webhook(
         "queues.kai-up.kai.scheduler",
         "/validate-scheduling-run-ai-v2-queue",
@@ -57,7 +43,7 @@ pub(super) async fn install(cluster: &Cluster) -> Result<()> {
         "podgroups",
         &["CREATE", "UPDATE"],
     );
-    register(api, &VALIDATING, "kai-up-objects", vec![queues, groups]).await
+    register(api, &VALIDATING_WEBHOOK_CONFIGURATION, "kai-up-objects", vec![queues, groups]).await
 }
 
 fn webhook(name: &str, path: &str, group: &str, version: &str, resource: &str, operations: &[&str]) -> Value {

@@ -216,7 +216,7 @@ impl Counted for PodObject {
         let index = PHASES.iter().position(|(known, _)| *known == phase).unwrap_or(PHASES.len() - 1);
         let mut counts = Counts::default();
         counts.phases[index] = 1;
-        if !self.spec.node_name.is_empty() && !matches!(phase, "Succeeded" | "Failed") {
+        if !self.spec.node_name.is_empty() && !kai_object::is_terminal_phase(phase) {
             // Requests default to limits.
             let requested = |resources: &Resources| {
                 resources.requests.as_ref().or(resources.limits.as_ref()).map_or(0, Amounts::gpus)

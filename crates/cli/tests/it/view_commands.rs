@@ -74,7 +74,7 @@ impl TestCluster {
     }
 
     async fn create(&self, object: Value) {
-        let known = [POD, JOB, QUEUE, POD_GROUP];
+        let known = [POD, JOB, QUEUE.clone(), POD_GROUP.clone()];
         let kind = known.iter().find(|kind| object["kind"] == *kind.kind).expect("the kind is known");
         let namespace = if kind.namespaced { "default" } else { "" };
         self.cluster.api().create_dynamic(kind, namespace, &object).await.expect("the server takes it");

@@ -253,7 +253,7 @@ fn overallocations(pods: &BTreeMap<Key, Value>) -> Vec<String> {
     let mut by_group: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for pod in pods.values() {
         let (node, phase) = (object::str_at(pod, "/spec/nodeName"), object::str_at(pod, "/status/phase"));
-        if node.is_empty() || matches!(phase, "Succeeded" | "Failed") {
+        if node.is_empty() || kai_object::is_terminal_phase(phase) {
             continue;
         }
         let gpus = object::str_at(pod, "/spec/containers/0/resources/limits/nvidia.com~1gpu");

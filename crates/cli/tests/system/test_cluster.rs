@@ -112,7 +112,7 @@ impl<B> TestCluster<B> {
     }
 
     fn key(&self, kind: &ResourceKind, name: &str) -> Key {
-        let name = if *kind == QUEUE { self.queue_name(name) } else { name.to_owned() };
+        let name = if *kind == *QUEUE { self.queue_name(name) } else { name.to_owned() };
         Key::new(if kind.namespaced { self.namespace() } else { "" }, &name)
     }
 

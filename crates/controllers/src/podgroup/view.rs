@@ -67,9 +67,9 @@ impl View {
     /// Replaces all objects of a kind; returns the affected groups.
     pub fn replace<T: Entry>(&mut self, objects: Vec<T>) -> BTreeSet<Key> {
         let listed: BTreeSet<Key> = objects.iter().map(Entry::key).collect();
-        let gone: Vec<Key> = T::known(self).into_iter().filter(|key| !listed.contains(key)).collect();
+        let missing: Vec<Key> = T::known(self).into_iter().filter(|key| !listed.contains(key)).collect();
         let mut affected = BTreeSet::new();
-        for key in gone {
+        for key in missing {
             affected.extend(T::set(self, &key, None));
         }
         for object in objects {

@@ -136,9 +136,9 @@ impl Ledger {
     pub fn replace_groups(&mut self, groups: impl Iterator<Item = (Key, Group)>) -> Vec<String> {
         let groups: BTreeMap<Key, Group> = groups.collect();
         let known = self.accounts.values().flat_map(|account| account.groups.keys());
-        let gone: Vec<Key> = known.filter(|key| !groups.contains_key(*key)).cloned().collect();
+        let missing: Vec<Key> = known.filter(|key| !groups.contains_key(*key)).cloned().collect();
         let mut affected = BTreeSet::new();
-        for key in gone {
+        for key in missing {
             affected.extend(self.set_group(key, None));
         }
         for (key, group) in groups {
@@ -179,10 +179,10 @@ impl Ledger {
     /// Replaces all queues; returns the affected ones.
     pub fn replace_queues(&mut self, queues: impl Iterator<Item = (String, Queue)>) -> Vec<String> {
         let queues: BTreeMap<String, Queue> = queues.collect();
-        let gone: Vec<String> =
+        let missing: Vec<String> =
             self.queues.keys().filter(|name| !queues.contains_key(*name)).cloned().collect();
         let mut affected = BTreeSet::new();
-        for name in gone {
+        for name in missing {
             affected.extend(self.set_queue(&name, None));
         }
         for (name, queue) in queues {

@@ -51,9 +51,9 @@ impl Real {
             .await
     }
 
-    async fn until<T>(&self, ask: impl AsyncFn(&Api) -> Option<T>, what: &str) -> T {
+    async fn until<T>(&self, poll: impl AsyncFn(&Api) -> Option<T>, what: &str) -> T {
         for _ in 0..300 {
-            if let Some(found) = ask(&self.api).await {
+            if let Some(found) = poll(&self.api).await {
                 return found;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -61,12 +61,12 @@ impl Real {
         panic!("{what} did not come about");
     }
 
-    async fn until_queue(&self, name: &str, wanted: [&'static str; 2]) {
-        let ask = async |api: &Api| {
+    async fn until_queue(&self, name: &str, expected: [&'static str; 2]) {
+        let poll = async |api: &Api| {
             let queue = api.get_dynamic(&k::QUEUE, &Key::new("", name)).await.ok()?;
-            (queue_counts(&queue, "nvidia.com/gpu") == wanted).then_some(())
+            (queue_counts(&queue, "nvidia.com/gpu") == expected).then_some(())
         };
-        self.until(ask, &format!("queue {name} with {wanted:?}")).await;
+        self.until(poll, &format!("queue {name} with {expected:?}")).await;
     }
 }
 

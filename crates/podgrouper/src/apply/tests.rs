@@ -80,7 +80,7 @@ fn fields_of_other_owners_are_kept() {
     stored["spec"]["topologyConstraint"] = json!({"topology": "dc", "requiredTopologyLevel": "rack"});
     stored["metadata"]["labels"] = json!({"team": "a", "kai.scheduler/queue": "elsewhere", "own": "y"});
     stored["metadata"]["annotations"]["kai.scheduler/last-start-timestamp"] = json!("2026-01-01T00:00:00Z");
-    assert_eq!(changed(&stored, &desired()), None, "not even the pool label that was taken away comes back");
+    assert_eq!(changed(&stored, &desired()), None, "a removed node pool label is not restored");
     let level_only = TopologyConstraint { required_topology_level: "zone".to_owned(), ..Default::default() };
     assert_eq!(changed(&stored, &Desired { topology: level_only, ..desired() }), None);
 

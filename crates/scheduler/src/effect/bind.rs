@@ -90,7 +90,7 @@ pub(crate) fn write(request: &BindRequest, done: Done) -> Write {
     body["kind"] = BIND_REQUEST.kind.as_ref().into();
     Write {
         priority: WritePriority::Action,
-        object: (BIND_REQUEST, key),
+        object: (BIND_REQUEST.clone(), key),
         slot: None,
         method: "POST",
         path: BIND_REQUEST.path(&namespace),

@@ -83,7 +83,7 @@ pub(crate) fn write_group(group: &Key, conditions: &[SchedulingCondition]) -> Wr
     Write {
         priority: WritePriority::Status,
         path: POD_GROUP.path_of(&key) + "/status",
-        object: (POD_GROUP, key),
+        object: (POD_GROUP.clone(), key),
         slot: Some(GROUP_SLOT),
         method: "PATCH",
         content_type: "application/merge-patch+json",

@@ -218,7 +218,7 @@ impl SchedulerLoop {
                 .insert(annotation::EVENT_EVICTOR_GROUP_NAMESPACE.to_owned(), preemptor.namespace.clone());
         }
         self.recorder.record(&Event {
-            regarding: Regarding { kind: POD_GROUP, key: api_key(group), uid },
+            regarding: Regarding { kind: POD_GROUP.clone(), key: api_key(group), uid },
             type_: EventType::Normal,
             reason: "Evict",
             message: message.clone(),

@@ -151,7 +151,7 @@ fn uid(objects: &Objects, kind: Kind, key: &Key, scheduler: &str) -> Option<Stri
     match kind {
         Kind::Pod => {
             let pod = objects.pods.get(key).filter(|pod| pod.spec.scheduler_name == scheduler)?;
-            let is_terminal = matches!(&*pod.status.phase, "Succeeded" | "Failed");
+            let is_terminal = kai_object::is_terminal_phase(&pod.status.phase);
             (!is_terminal).then(|| pod.metadata.uid.to_string())
         }
         Kind::Node => objects.nodes.get(key).map(|node| node.metadata.uid.to_string()),

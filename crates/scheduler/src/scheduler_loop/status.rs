@@ -84,7 +84,7 @@ impl SchedulerLoop {
     fn report_group(&mut self, group: &Key, verdict: &GroupVerdict, message: &str) {
         let Some(known) = self.cache.store().objects().pod_groups.get(group) else { return };
         let regarding = Regarding {
-            kind: POD_GROUP,
+            kind: POD_GROUP.clone(),
             key: api_key(group),
             uid: known.metadata.uid.clone().unwrap_or_default(),
         };

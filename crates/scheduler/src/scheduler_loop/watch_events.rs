@@ -254,7 +254,7 @@ fn group_times(timings: &groups::Timings, default_grace: Span) -> GroupTimes {
 }
 
 fn is_terminal(pod: &Pod) -> bool {
-    matches!(&*pod.status.phase, "Succeeded" | "Failed")
+    kai_object::is_terminal_phase(&pod.status.phase)
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ pub async fn delete(context: &Context, owner: &Value, pod: &Value) -> Result<()>
 
 /// Whether the phase is `Succeeded` or `Failed`.
 pub fn is_terminal(pod: &Value) -> bool {
-    matches!(object::str_at(pod, "/status/phase"), "Succeeded" | "Failed")
+    object::is_terminal(pod)
 }
 
 /// Neither terminal nor terminating.

@@ -4,12 +4,12 @@ use crate::controllers::{annotation, int_at, time};
 use crate::well_known;
 use jiff::Timestamp;
 use kai_object as object;
+use kai_runtime::backoff::BackoffPolicy;
 use serde_json::Value;
 use std::time::Duration;
 
 /// Backoff of the second restart; doubles with each further one.
-const BACKOFF: Duration = Duration::from_secs(10);
-const BACKOFF_MAX: Duration = Duration::from_mins(5);
+const BACKOFF: BackoffPolicy = BackoffPolicy::new(Duration::from_secs(10), Duration::from_mins(5));
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -73,7 +73,7 @@ pub(super) fn restarts_after(pod: &Value, exit: ContainerExit) -> bool {
 pub(super) fn backoff(restarts: i64) -> Duration {
     match u32::try_from(restarts).unwrap_or(0) {
         0 => Duration::from_secs(1),
-        restarts => BACKOFF.saturating_mul(1 << (restarts - 1).min(10)).min(BACKOFF_MAX),
+        restarts => BACKOFF.delay(restarts),
     }
 }
 

@@ -39,7 +39,7 @@ impl DynamicController for Binder {
             return Ok(Action::AwaitChange);
         };
         let bound = !object::str_at(&pod, "/spec/nodeName").is_empty();
-        let terminal = matches!(object::str_at(&pod, "/status/phase"), "Succeeded" | "Failed");
+        let terminal = object::is_terminal(&pod);
         if bound || terminal || object::is_deleting(&pod) {
             return Ok(Action::AwaitChange);
         }
@@ -81,7 +81,7 @@ fn fits(context: &Context, pod: &Value, node: &Value) -> bool {
     }
     let total = object::str_at(node, "/status/allocatable/nvidia.com~1gpu").parse().unwrap_or(0);
     let pods = context.informers.dynamic(&kind::POD).on_node(object::name(node));
-    let active = |pod: &Value| !matches!(object::str_at(pod, "/status/phase"), "Succeeded" | "Failed");
+    let active = |pod: &Value| !object::is_terminal(pod);
     let used: i64 = pods.iter().filter(|pod| active(pod)).map(|pod| gpus(pod)).sum();
     let count = pods.iter().filter(|pod| active(pod)).count();
     used + gpus(pod) <= total && count < 100

@@ -5,7 +5,7 @@ use kai_components::install::{self, Manifest};
 use kai_components::{Component, rbac};
 use kai_object as object;
 use kai_runtime::api::{Api, Part};
-use kai_runtime::kind::{self, untyped};
+use kai_runtime::kind::{self, ROLE, ROLE_BINDING};
 use kai_runtime::{Key, ResourceKind};
 use kai_scheduler::resources::{BIND_REQUEST, POD_GROUP, QUEUE, TOPOLOGY};
 use serde_json::{Value, json};
@@ -13,9 +13,6 @@ use std::time::Duration;
 
 /// Label of all objects that a trial creates.
 pub(super) const MADE_BY: (&str, &str) = ("kai.scheduler/made-by", "kai-up");
-const ROLE: ResourceKind = untyped("rbac.authorization.k8s.io", "v1", "Role", "roles", true);
-const ROLE_BINDING: ResourceKind =
-    untyped("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", true);
 /// How often to check whether new definitions are served.
 const SERVED_STEPS: u32 = 150;
 const STEP: Duration = Duration::from_millis(200);
@@ -127,7 +124,7 @@ pub(super) async fn replace(api: &Api, different: &Different) -> Result<()> {
 
 /// Waits until the server serves the custom resources.
 pub(super) async fn wait_until_served(api: &Api) -> Result<()> {
-    for kind in [QUEUE, POD_GROUP, BIND_REQUEST, TOPOLOGY] {
+    for kind in [&*QUEUE, &*POD_GROUP, &*BIND_REQUEST, &*TOPOLOGY] {
         let mut steps = 0;
         while let Err(error) = api.list_dynamic(&kind, "").await {
             steps += 1;

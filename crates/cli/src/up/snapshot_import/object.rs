@@ -45,7 +45,7 @@ pub(super) fn exclusion(kind: Kind, record: &Value) -> Option<&'static str> {
     if !str_at(record, "/metadata/deletionTimestamp").is_empty() {
         return Some("terminating");
     }
-    let is_completed = kind == Kind::Pod && matches!(str_at(record, "/status/phase"), "Succeeded" | "Failed");
+    let is_completed = kind == Kind::Pod && kai_object::is_terminal(record);
     is_completed.then_some("completed")
 }
 

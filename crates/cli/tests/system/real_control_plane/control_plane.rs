@@ -270,7 +270,7 @@ impl Plane {
         self.api.delete_collection_dynamic(&POD, name).await.unwrap();
         wait_until("the pods are gone", || async { cluster.list(&POD).await.is_empty() }).await;
         wait_until("no GPU is reserved", || async { cluster.reservations().await.is_empty() }).await;
-        for kind in [NODE, QUEUE] {
+        for kind in [NODE, QUEUE.clone()] {
             for item in self.in_pool(&kind, name).await {
                 self.api.delete_dynamic(&kind, &Key::of(&item), &DeleteOptions::default()).await.unwrap();
             }

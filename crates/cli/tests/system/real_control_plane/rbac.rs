@@ -3,19 +3,14 @@
 use super::control_plane::{NAMESPACE, RESERVATION};
 use kai_object as object;
 use kai_runtime::api::{Api, Part};
-use kai_runtime::kind::{Key, ResourceKind, SERVICE_ACCOUNT, untyped};
+use kai_runtime::kind::{
+    CLUSTER_ROLE, CLUSTER_ROLE_BINDING, Key, ROLE, ROLE_BINDING, ResourceKind, SERVICE_ACCOUNT,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-const RBAC: &str = "rbac.authorization.k8s.io";
-const KINDS: [ResourceKind; 5] = [
-    SERVICE_ACCOUNT,
-    untyped(RBAC, "v1", "ClusterRole", "clusterroles", false),
-    untyped(RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", false),
-    untyped(RBAC, "v1", "Role", "roles", true),
-    untyped(RBAC, "v1", "RoleBinding", "rolebindings", true),
-];
+const KINDS: [ResourceKind; 5] = [SERVICE_ACCOUNT, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING];
 
 /// Service account, resource with its group, verb.
 pub(super) type Permission = (String, String, String);

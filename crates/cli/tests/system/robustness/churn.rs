@@ -69,7 +69,9 @@ async fn creating_and_deleting_hundreds_of_pods_leaves_no_objects_and_no_memory(
         "names of deleted objects are dropped: {names:?} names"
     );
     cluster.sleep(Duration::from_mins(2)).await;
-    for kind in [POD, kai_scheduler::resources::BIND_REQUEST, kai_scheduler::resources::POD_GROUP] {
+    for kind in
+        [POD, kai_scheduler::resources::BIND_REQUEST.clone(), kai_scheduler::resources::POD_GROUP.clone()]
+    {
         assert_eq!(cluster.list(&kind).await.len(), 0, "{}", kind.plural);
     }
 }

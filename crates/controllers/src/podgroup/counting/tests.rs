@@ -154,7 +154,7 @@ fn preemptibility_is_explicit_or_by_priority_class() {
         (yes, Some(125), Preemption::Allowed),
         (no, Some(50), Preemption::Excluded),
     ];
-    for (said, value, expected) in cases {
-        assert_eq!(preemption(said, value), expected, "{said:?} {value:?}");
+    for (explicit, value, expected) in cases {
+        assert_eq!(preemption(explicit, value), expected, "{explicit:?} {value:?}");
     }
 }
