@@ -56,7 +56,7 @@ async fn deletion_of_a_queue_with_children_is_denied() {
     assert_eq!(review(&cluster, "DELETE", Value::Null, leaf).await["allowed"], true);
     cluster
         .api()
-        .delete_dynamic(&QUEUE, &Key::new("", "leaf"), &DeleteOptions::default().immediately())
+        .delete::<Queue>(&Key::new("", "leaf"), &DeleteOptions::default().immediately())
         .await
         .unwrap();
     assert_eq!(review(&cluster, "DELETE", Value::Null, root).await["allowed"], true);
