@@ -58,6 +58,64 @@ impl GroupBackoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kai_cache::config_file::SchedulerConfig;
+    use kai_cache::object::{Node, Pod, PodGroup, Queue};
+    use kai_cache::{Cache, Settings};
+    use kai_engine::plugin::PluginSet;
+    use kai_engine::verdict::Verdict;
+    use kai_engine::{Cycle, Outcome, Params, Policy, plan};
+    use serde_json::{from_value, json};
+
+    /// A node with a GPU, and a group with a pending pod that fits on it.
+    fn cache() -> Cache {
+        let mut cache = Cache::new(Settings::default());
+        let capacity = json!({"cpu": "8", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "1"});
+        let node = json!({"metadata": {"name": "n"}, "status": {
+            "allocatable": capacity, "conditions": [{"type": "Ready", "status": "True"}],
+        }});
+        let gpu = json!({"quota": 1, "overQuotaWeight": 1, "limit": -1});
+        let rest = json!({"quota": -1, "overQuotaWeight": 1, "limit": -1});
+        let queue = json!({"metadata": {"name": "q"}, "spec": {"resources": {
+            "cpu": rest, "memory": rest, "gpu": gpu,
+        }}});
+        let group =
+            json!({"metadata": {"name": "g", "namespace": "a"}, "spec": {"queue": "q", "minMember": 1}});
+        let pod = json!({
+            "metadata": {
+                "name": "p", "namespace": "a", "uid": "u", "annotations": {"pod-group-name": "g"},
+            },
+            "spec": {"schedulerName": "kai-scheduler", "containers": [{
+                "name": "main", "resources": {"requests": {"nvidia.com/gpu": "1"}},
+            }]},
+            "status": {"phase": "Pending"},
+        });
+        cache.apply(from_value::<Node>(node).unwrap());
+        cache.apply(from_value::<Queue>(queue).unwrap());
+        cache.apply(from_value::<PodGroup>(group).unwrap());
+        cache.apply(from_value::<Pod>(pod).unwrap());
+        cache
+    }
+
+    fn run_cycle(cache: &mut Cache, backoff: &GroupBackoff, now: Timestamp) -> Outcome {
+        let policy =
+            Policy::resolve(&SchedulerConfig::default().engine, &Params::default(), &PluginSet::builtin());
+        cache.store_mut().set_backoffs(backoff.active(now));
+        plan(cache.cluster_mut(), &policy, Cycle { now, seed: 0 })
+    }
+
+    #[test]
+    fn group_is_not_placed_until_its_backoff_ends() {
+        let (mut cache, mut backoff) = (cache(), GroupBackoff::default());
+        let (group, now) = (Key::new("a", "g"), Timestamp(1_000_000_000));
+        backoff.record_failure(&group, "binding failed".to_owned(), now);
+        let outcome = run_cycle(&mut cache, &backoff, now);
+        assert_eq!(outcome.decisions, []);
+        let until = now + Span::from_secs(2);
+        let verdict = Verdict::InBackoff { cause: "binding failed".to_owned(), failures: 1, until: until.0 };
+        assert_eq!((&outcome.verdicts[0].leading, outcome.verdicts[0].pending), (&verdict, 1));
+        let outcome = run_cycle(&mut cache, &backoff, until);
+        assert_eq!(outcome.decisions.len(), 1, "{:?}", outcome.verdicts);
+    }
 
     #[test]
     fn delay_doubles_up_to_the_maximum_and_resets() {

@@ -7,14 +7,14 @@ use crate::options::Eviction;
 use crate::resources::api_key;
 use kai_engine::input::Key;
 use kai_runtime::api::{Api, DISRUPTION_BUDGET_CAUSE, Error, Result};
+use kai_runtime::backoff::BackoffPolicy;
 use kai_runtime::kind::POD;
 use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Attempts of a request that fails with a transient error.
 const ATTEMPTS: u32 = 5;
-/// The delay after the first attempt; it grows linearly.
-const RETRY_DELAY: Duration = Duration::from_millis(500);
+const RETRY: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(500), Duration::from_secs(2));
 
 /// Victims of one preemptor, or pods of one stale group.
 #[derive(Clone, Debug)]
@@ -124,7 +124,7 @@ async fn send_with_retries(api: &Api, method: &str, path: &str, body: (&str, &Va
             {
                 return Err(error);
             }
-            Err(_) => tokio::time::sleep(RETRY_DELAY * attempt).await,
+            Err(_) => tokio::time::sleep(RETRY.delay(attempt)).await,
         }
     }
 }
