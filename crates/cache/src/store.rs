@@ -229,7 +229,7 @@ impl Store {
         let pod = self.objects.pods.get(&translate::pod::pod_of(bind));
         let is_obsolete = translate::pod::bind_failed(bind)
             || pod.is_some_and(|pod| translate::pod::is_for_another(bind, pod))
-            || !self.is_node_seen(&bind.spec.selected_node);
+            || !self.is_node_selected(&bind.spec.selected_node);
         is_obsolete && self.is_bind_served(bind, pod.map(|pod| &**pod))
     }
 
@@ -243,7 +243,7 @@ impl Store {
         };
         self.settings.serves_pool(pool)
             || (pool.is_none()
-                && group().is_some_and(|group| translate::group::is_seen(group, &self.settings)))
+                && group().is_some_and(|group| translate::group::is_selected(group, &self.settings)))
     }
 
     pub fn binds_to(&self, node: &str) -> Vec<Key> {
@@ -276,9 +276,9 @@ impl Store {
         findings
     }
 
-    fn is_node_seen(&self, name: &str) -> bool {
+    fn is_node_selected(&self, name: &str) -> bool {
         let node = self.objects.nodes.get(&Key::new("", name));
-        node.is_some_and(|node| translate::node::is_seen(node, &self.settings))
+        node.is_some_and(|node| translate::node::is_selected(node, &self.settings))
     }
 
     /// Marks the inputs that a change of an object affects.
@@ -331,7 +331,8 @@ impl Store {
     }
 
     fn invalidate_node(&mut self, key: &Key, old: Option<&Object>) {
-        let seen = |node: Option<&Node>| node.is_some_and(|n| translate::node::is_seen(n, &self.settings));
+        let seen =
+            |node: Option<&Node>| node.is_some_and(|n| translate::node::is_selected(n, &self.settings));
         let old = as_kind::<Node>(old);
         let new = self.objects.nodes.get(key).map(|node| &**node);
         if seen(old) != seen(new) {

@@ -111,13 +111,13 @@ impl Store {
         report: &mut Report<'_>,
     ) -> Option<Delta> {
         let namespaces: &affinity::Namespaces = &self.objects.namespaces;
-        let around = pod::Surroundings {
+        let context = pod::TranslationContext {
             bind: self.live_bind(key, object),
             evicted: self.evictions.get(key).map(|eviction| eviction.since),
             namespaces,
             settings: &self.settings,
         };
-        let input = pod::translate_next(object, around, recent, report)?;
+        let input = pod::translate_next(object, context, recent, report)?;
         Some(Delta::Pod(Box::new(input)))
     }
 
@@ -127,11 +127,12 @@ impl Store {
         let binds = binds.iter().filter_map(|bind| self.objects.bind_requests.get(bind)).map(|bind| &**bind);
         binds
             .filter(|bind| !pod::bind_failed(bind) && !pod::is_for_another(bind, object))
-            .find(|bind| self.is_node_seen(&bind.spec.selected_node))
+            .find(|bind| self.is_node_selected(&bind.spec.selected_node))
     }
 
     fn derive_node(&self, key: &Key, report: &mut Report<'_>) -> Option<Delta> {
-        let object = self.objects.nodes.get(key).filter(|object| node::is_seen(object, &self.settings))?;
+        let object =
+            self.objects.nodes.get(key).filter(|object| node::is_selected(object, &self.settings))?;
         let zones = self.objects.node_resource_topologies.get(key).filter(|_| self.settings.numa_zones);
         let drivers = self.objects.csi_nodes.get(key);
         let zones = zones.map(|zones| &**zones);
@@ -142,7 +143,8 @@ impl Store {
     fn derive_own(&self, kind: Kind, key: &Key, report: &mut Report<'_>) -> Option<Delta> {
         let objects = &self.objects;
         if kind == Kind::Queue {
-            let object = objects.queues.get(key).filter(|object| queue::is_seen(object, &self.settings))?;
+            let object =
+                objects.queues.get(key).filter(|object| queue::is_selected(object, &self.settings))?;
             let usage = self.usage.get(&key.name).copied().unwrap_or_default();
             return Some(Delta::Queue(Box::new(queue::translate(object, &self.settings, usage, report))));
         }
@@ -156,15 +158,15 @@ impl Store {
     }
 
     fn group_input(&self, key: &Key, object: &PodGroup, report: &mut Report<'_>) -> Option<Delta> {
-        let around = group::Surroundings {
+        let context = group::TranslationContext {
             classes: &self.objects.priority_classes,
             topologies: &self.objects.topologies,
             settings: &self.settings,
         };
-        if !group::is_seen(object, &self.settings) {
+        if !group::is_selected(object, &self.settings) {
             return None;
         }
-        let input = group::translate(object, around, report);
+        let input = group::translate(object, context, report);
         let backoff = self.backoffs.get(key).cloned();
         Some(Delta::Group(Box::new(GroupInput { backoff, ..input })))
     }

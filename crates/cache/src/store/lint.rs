@@ -18,12 +18,12 @@ pub(super) fn across_objects(store: &Store, findings: &mut Vec<Finding>) {
 pub(super) fn queues(store: &Store, findings: &mut Vec<Finding>) {
     let objects = &store.objects;
     let cycles = queues_in_cycles(objects);
-    for (key, queue) in objects.queues.iter().filter(|(_, q)| queue::is_seen(q, &store.settings)) {
+    for (key, queue) in objects.queues.iter().filter(|(_, q)| queue::is_selected(q, &store.settings)) {
         let mut report = Report::on(Kind::Queue, key);
         let parent = &queue.spec.parent_queue;
         let seen = |name: &str| {
             let queue = objects.queues.get(&Key::new("", name));
-            queue.is_some_and(|q| queue::is_seen(q, &store.settings))
+            queue.is_some_and(|q| queue::is_selected(q, &store.settings))
         };
         if store.settings.full_hierarchy_fairness && !parent.is_empty() && !seen(parent) {
             report.warn(
@@ -87,7 +87,7 @@ fn disconnected_queues(store: &Store) -> BTreeSet<&str> {
             if rooted.contains(at) {
                 break true;
             }
-            let queue = queues.get(&Key::new("", at)).filter(|q| queue::is_seen(q, &store.settings));
+            let queue = queues.get(&Key::new("", at)).filter(|q| queue::is_selected(q, &store.settings));
             let Some(queue) = queue else { break false };
             if rootless.contains(at) || !path.insert(at) {
                 break false;
@@ -106,7 +106,7 @@ fn groups(store: &Store, findings: &mut Vec<Finding>) {
     let objects = &store.objects;
     let parents: BTreeSet<&str> = objects.queues.values().map(|q| q.spec.parent_queue.as_str()).collect();
     let disconnected = disconnected_queues(store);
-    for (key, group) in objects.pod_groups.iter().filter(|(_, g)| group::is_seen(g, &store.settings)) {
+    for (key, group) in objects.pod_groups.iter().filter(|(_, g)| group::is_selected(g, &store.settings)) {
         let mut report = Report::on(Kind::PodGroup, key);
         let name = group.spec.queue.as_str();
         match objects.queues.get(&Key::new("", name)) {
@@ -161,7 +161,7 @@ fn pods(store: &Store, findings: &mut Vec<Finding>) {
             let known = objects.nodes.get(&Key::new("", node));
             let finished = pod.status.phase == "Succeeded" || pod.status.phase == "Failed";
             // Nodes of other pools may be missing from a snapshot.
-            let is_of_pool = store.settings.node_pool_key.is_empty() || is_of_seen_group(key, pod, store);
+            let is_of_pool = store.settings.node_pool_key.is_empty() || is_of_selected_group(key, pod, store);
             if !finished {
                 for group in gpu::groups_from_labels(pod) {
                     let first = *shared.entry(group.clone()).or_insert(node);
@@ -198,10 +198,10 @@ fn pods(store: &Store, findings: &mut Vec<Finding>) {
 }
 
 /// Whether a pod belongs to a group of this node pool.
-fn is_of_seen_group(key: &Key, pod: &Pod, store: &Store) -> bool {
+fn is_of_selected_group(key: &Key, pod: &Pod, store: &Store) -> bool {
     let name = pod.metadata.annotation(annotation::POD_GROUP).unwrap_or_default();
     let group = store.objects.pod_groups.get(&Key::new(key.namespace.as_str(), name));
-    group.is_some_and(|group| group::is_seen(group, &store.settings))
+    group.is_some_and(|group| group::is_selected(group, &store.settings))
 }
 
 fn claims(objects: &Objects, findings: &mut Vec<Finding>) {

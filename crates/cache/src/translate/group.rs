@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The objects that the translation of a group depends on.
 #[derive(Clone, Copy, Debug)]
-pub struct Surroundings<'a> {
+pub struct TranslationContext<'a> {
     pub classes: &'a BTreeMap<Key, Box<PriorityClass>>,
     pub topologies: &'a BTreeMap<Key, Box<Topology>>,
     pub settings: &'a Settings,
@@ -20,7 +20,7 @@ pub struct Surroundings<'a> {
 
 /// Whether this scheduler is responsible for a group: its node pool is served, and `schedulingBackoff` does not assign it to
 /// another pool after a failure in the one that its label names.
-pub fn is_seen(group: &PodGroup, settings: &Settings) -> bool {
+pub fn is_selected(group: &PodGroup, settings: &Settings) -> bool {
     settings.serves_pool(group_label(group, &settings.node_pool_key)) && !backs_off(group, settings)
 }
 
@@ -41,9 +41,9 @@ fn node_pool<'a>(group: &'a PodGroup, settings: &Settings) -> &'a str {
     group_label(group, &settings.node_pool_key).unwrap_or(label_value::DEFAULT_NODE_POOL)
 }
 
-pub fn translate(group: &PodGroup, around: Surroundings<'_>, report: &mut Report<'_>) -> GroupInput {
+pub fn translate(group: &PodGroup, context: TranslationContext<'_>, report: &mut Report<'_>) -> GroupInput {
     let spec = &group.spec;
-    let priority = priority(&spec.priority_class_name, around.classes);
+    let priority = priority(&spec.priority_class_name, context.classes);
     let preemptible = match spec.preemptibility {
         Some(Preemptibility::Preemptible) => true,
         Some(Preemptibility::NonPreemptible) => false,
@@ -67,11 +67,11 @@ pub fn translate(group: &PodGroup, around: Surroundings<'_>, report: &mut Report
         created: timings.created,
         min_member: count(spec.min_member, "spec.minMember", report),
         min_sub_group: count(spec.min_sub_group, "spec.minSubGroup", report),
-        topology: constraint(spec.topology_constraint.as_ref(), around, "spec.topologyConstraint", report),
+        topology: constraint(spec.topology_constraint.as_ref(), context, "spec.topologyConstraint", report),
         sub_groups: if invalid_reason.is_some() {
             Vec::new()
         } else {
-            sub_groups(&spec.sub_groups, around, report)
+            sub_groups(&spec.sub_groups, context, report)
         },
         invalid_reason,
         last_start: timings.last_start,
@@ -80,7 +80,7 @@ pub fn translate(group: &PodGroup, around: Surroundings<'_>, report: &mut Report
         staleness_grace: timings.staleness_grace,
         preemption_delay: timings.preemption_delay,
         mark_unschedulable: spec.mark_unschedulable.unwrap_or(true),
-        node_pool: node_pool(group, around.settings).to_owned(),
+        node_pool: node_pool(group, context.settings).to_owned(),
         single_attempt: spec.scheduling_backoff == Some(1),
         backoff: None,
     }
@@ -165,7 +165,11 @@ fn parent(sub_group: &SubGroup) -> Option<String> {
     sub_group.parent.as_deref().filter(|p| !p.is_empty()).map(str::to_lowercase)
 }
 
-fn sub_groups(list: &[SubGroup], around: Surroundings<'_>, report: &mut Report<'_>) -> Vec<SubGroupInput> {
+fn sub_groups(
+    list: &[SubGroup],
+    context: TranslationContext<'_>,
+    report: &mut Report<'_>,
+) -> Vec<SubGroupInput> {
     list.iter()
         .map(|sub_group| {
             let field = |name: &str| format!("spec.subGroups[{}].{name}", sub_group.name);
@@ -176,7 +180,7 @@ fn sub_groups(list: &[SubGroup], around: Surroundings<'_>, report: &mut Report<'
                 min_sub_group: count(sub_group.min_sub_group, &field("minSubGroup"), report),
                 topology: constraint(
                     sub_group.topology_constraint.as_ref(),
-                    around,
+                    context,
                     &field("topologyConstraint"),
                     report,
                 ),
@@ -187,12 +191,12 @@ fn sub_groups(list: &[SubGroup], around: Surroundings<'_>, report: &mut Report<'
 
 fn constraint(
     given: Option<&RawConstraint>,
-    around: Surroundings<'_>,
+    context: TranslationContext<'_>,
     field: &str,
     report: &mut Report<'_>,
 ) -> Option<TopologyConstraint> {
     let given = given.filter(|c| !c.topology.is_empty())?;
-    let topology = around.topologies.get(&Key::new("", given.topology.as_str()));
+    let topology = context.topologies.get(&Key::new("", given.topology.as_str()));
     let mut level = |name: &str, which: &str| -> Option<String> {
         if name.is_empty() {
             return None;

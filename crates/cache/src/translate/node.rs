@@ -12,7 +12,7 @@ use kai_engine::input::{GpuMemory, MigStrategy, NodeCondition, NodeDriverLimit, 
 const BYTES_FROM: i64 = 1_048_576;
 
 /// Whether this scheduler uses a node.
-pub fn is_seen(node: &Node, settings: &Settings) -> bool {
+pub fn is_selected(node: &Node, settings: &Settings) -> bool {
     let has = |label: &str| node.metadata.label(label).is_some();
     settings.serves_pool(node.metadata.label(&settings.node_pool_key))
         && (!settings.restrict_nodes || has(&settings.cpu_worker_label) || has(&settings.gpu_worker_label))

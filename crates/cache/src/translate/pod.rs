@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The objects that the translation of a pod depends on.
 #[derive(Clone, Copy, Debug)]
-pub struct Surroundings<'a> {
+pub struct TranslationContext<'a> {
     /// Its bind request in effect.
     pub bind: Option<&'a BindRequest>,
     /// Time of its assumed eviction.
@@ -26,18 +26,18 @@ pub struct Surroundings<'a> {
 }
 
 /// Returns `None` for failed pods, which affect no decision.
-pub fn translate(pod: &Pod, around: Surroundings<'_>, report: &mut Report<'_>) -> Option<PodInput> {
-    translate_next(pod, around, &mut Recent::default(), report)
+pub fn translate(pod: &Pod, context: TranslationContext<'_>, report: &mut Report<'_>) -> Option<PodInput> {
+    translate_next(pod, context, &mut Recent::default(), report)
 }
 
-/// Translates a pod after others with the same surroundings; `recent` shares equal specifications.
+/// Translates a pod after others with the same context; `recent` shares equal specifications.
 pub fn translate_next<'a>(
     pod: &'a Pod,
-    around: Surroundings<'_>,
+    context: TranslationContext<'_>,
     recent: &mut Recent<'a>,
     report: &mut Report<'_>,
 ) -> Option<PodInput> {
-    let phase = phase(pod, around.bind.is_some(), around.evicted);
+    let phase = phase(pod, context.bind.is_some(), context.evicted);
     let (key, uid) = (key_of(&pod.metadata), pod.metadata.uid.to_text());
     let named = |name: Option<&str>| name.filter(|n| !n.is_empty()).map(str::to_owned);
     let group = named(pod.metadata.annotation(annotation::POD_GROUP));
@@ -60,14 +60,14 @@ pub fn translate_next<'a>(
     }
     let app = pod.metadata.label(label::APP);
     let utility = match app {
-        Some(app) if app == around.settings.reservation_app => Some(Utility::Reservation),
+        Some(app) if app == context.settings.reservation_app => Some(Utility::Reservation),
         Some(label_value::SCALING_POD) => Some(Utility::Scaling),
         Some(_) | None => None,
     };
-    let bind = around.bind.map(|b| &b.spec);
+    let bind = context.bind.map(|b| &b.spec);
     let node = pod.spec.node_name.some().or(bind.map(|b| b.selected_node.as_str()));
     let received_type = bind.map(|b| b.received_resource_type.as_str()).filter(|w| !w.is_empty());
-    let spec = recent.spec(pod, around, report);
+    let spec = recent.spec(pod, context, report);
     // A pod whose request cannot be determined must not be placed: it is treated like a gated pod.
     let phase = if phase == PodPhase::Pending && report.has_errors() { PodPhase::Gated } else { phase };
     Some(PodInput {
@@ -79,21 +79,21 @@ pub fn translate_next<'a>(
         node: node.map(str::to_owned),
         created: pod.metadata.creation_timestamp.map(|t| t.0).unwrap_or_default(),
         labels: selector::labels(&pod.metadata.labels),
-        ours: pod.spec.scheduler_name == around.settings.scheduler_name.as_str(),
+        ours: pod.spec.scheduler_name == context.settings.scheduler_name.as_str(),
         utility,
         task_priority: task_priority(pod),
         kubeflow_leader: matches!(pod.metadata.label(label::KUBEFLOW_JOB_ROLE), Some("master" | "launcher")),
         ray_head: pod.metadata.label(label::RAY_NODE_TYPE) == Some("head"),
         nominated_node: pod.status.nominated_node_name.some().map(str::to_owned),
-        gpu_groups: gpu_groups(pod, around.bind, report),
+        gpu_groups: gpu_groups(pod, context.bind, report),
         received: gpu::received(
             received_type
                 .or_else(|| pod.metadata.annotation(annotation::RECEIVED_RESOURCE_TYPE))
                 .unwrap_or_default(),
         ),
-        numa_placement: numa_placement(pod, around.bind, report),
-        claims: claims(pod, around.bind),
-        extended_devices: extended_devices(around.bind),
+        numa_placement: numa_placement(pod, context.bind, report),
+        claims: claims(pod, context.bind),
+        extended_devices: extended_devices(context.bind),
         volumes: volumes(pod),
         config_maps: required_config_maps(pod),
         spec,

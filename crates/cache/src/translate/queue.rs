@@ -15,7 +15,7 @@ use kai_units::{Span, duration};
 pub const FLAT_PARENT: &str = "default";
 
 /// Whether this scheduler is responsible for a queue. In a flat hierarchy only queues with a parent are leaf queues.
-pub fn is_seen(queue: &Queue, settings: &Settings) -> bool {
+pub fn is_selected(queue: &Queue, settings: &Settings) -> bool {
     let labels = queue.metadata.labels.as_ref();
     let pool = labels.and_then(|l| l.get(&settings.node_pool_key)).map(String::as_str);
     let flat = !settings.full_hierarchy_fairness;

@@ -3,7 +3,7 @@
 //! Most pods have the same specification as the previous pod in name order, since both come from one template. Comparing
 //! two objects is much cheaper than translating one, so the last translation is kept.
 
-use super::pod::Surroundings;
+use super::pod::TranslationContext;
 use super::{affinity, gpu, request, selector};
 use crate::finding::Report;
 use crate::object::Pod;
@@ -11,7 +11,7 @@ use crate::object::pod::{PodSpec, PodStatus};
 use kai_api::well_known::annotation;
 use kai_engine::input::{HostPort, SharedSpec, SpecInput};
 
-/// The last translated pod and its specification. Valid only as long as the surroundings are the same.
+/// The last translated pod and its specification. Valid only as long as the context is the same.
 #[derive(Debug, Default)]
 pub struct Recent<'a> {
     last: Option<(&'a Pod, SharedSpec)>,
@@ -21,7 +21,7 @@ impl<'a> Recent<'a> {
     pub(super) fn spec(
         &mut self,
         pod: &'a Pod,
-        around: Surroundings<'_>,
+        context: TranslationContext<'_>,
         report: &mut Report<'_>,
     ) -> SharedSpec {
         if let Some((last, spec)) = &self.last
@@ -30,7 +30,7 @@ impl<'a> Recent<'a> {
             return spec.clone();
         }
         let found = report.len();
-        let spec = SharedSpec::from(read(pod, around, report));
+        let spec = SharedSpec::from(read(pod, context, report));
         // Findings must be reported for each pod, so a specification with findings is not shared.
         self.last = (report.len() == found && is_shareable(pod)).then(|| (pod, spec.clone()));
         spec
@@ -89,12 +89,12 @@ fn spec_annotations(pod: &Pod) -> impl Iterator<Item = (&str, &str)> {
     all.filter(|(name, _)| *name != annotation::POD_GROUP)
 }
 
-fn read(pod: &Pod, around: Surroundings<'_>, report: &mut Report<'_>) -> SpecInput {
+fn read(pod: &Pod, context: TranslationContext<'_>, report: &mut Report<'_>) -> SpecInput {
     let mut request = request::pod_request(pod, report);
     let wanted = gpu::demand(pod, &mut request.total, report);
-    let rules = affinity::rules(pod, around.namespaces, report);
+    let rules = affinity::rules(pod, context.namespaces, report);
     // Only NUMA zones and devices depend on the single containers.
-    let by_container = around.settings.numa_zones || around.settings.device_claims;
+    let by_container = context.settings.numa_zones || context.settings.device_claims;
     let (total, overhead) = (std::mem::take(&mut request.total), std::mem::take(&mut request.overhead));
     SpecInput {
         request: total.into_list(),

@@ -97,7 +97,7 @@ impl Server {
         state.writes.push(write);
         body["metadata"]["resourceVersion"] = Value::from(state.version.to_string());
         if parts.method == Method::POST {
-            body["metadata"]["uid"] = Value::from(format!("made-{}", state.version));
+            body["metadata"]["uid"] = Value::from(format!("created-{}", state.version));
         }
         Response::new(Body::from(body.to_string()))
     }

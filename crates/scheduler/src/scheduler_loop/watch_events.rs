@@ -183,7 +183,7 @@ impl SchedulerLoop {
             self.set_group_timers(&key, group);
             let conditions = group.status.as_ref().is_some_and(|s| !s.scheduling_conditions.is_empty());
             // The scheduler of another node pool manages the conditions of that pool's groups.
-            if conditions && groups::is_seen(group, &self.options.settings) {
+            if conditions && groups::is_selected(group, &self.options.settings) {
                 self.reporter.with_conditions.insert(key);
             } else {
                 self.reporter.with_conditions.remove(&key);
@@ -217,7 +217,7 @@ impl SchedulerLoop {
     }
 
     pub(super) fn set_group_timers(&mut self, key: &Key, group: &PodGroup) {
-        let times = if groups::is_seen(group, &self.options.settings) {
+        let times = if groups::is_selected(group, &self.options.settings) {
             // The store reports unreadable timings when it translates the group.
             let timings = groups::timings(group, &mut Report::on(Kind::PodGroup, key));
             group_times(&timings, self.options.staleness_grace())

@@ -46,7 +46,7 @@ impl Database {
             .expect("a port is free")
             .port();
         let folder = std::env::temp_dir().join(format!("usage-{}-{port}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("the folder can be made");
+        std::fs::create_dir_all(&folder).expect("the folder is writable");
         let (input, data) = (folder.join("history"), folder.join("data"));
         std::fs::write(&input, history).expect("the folder is there");
         std::fs::write(folder.join("config.yml"), "").expect("the folder is there");

@@ -84,12 +84,12 @@ fn tree(case: &Case<'_>) -> CallOutcome {
         return CallOutcome::Failed("the record has no readable pod group".to_owned());
     };
     let (settings, key) = (Settings::default(), Key::default());
-    let around = translate::group::Surroundings {
+    let context = translate::group::TranslationContext {
         classes: &BTreeMap::new(),
         topologies: &BTreeMap::new(),
         settings: &settings,
     };
-    let group = translate::group::translate(&object, around, &mut Report::on(Kind::PodGroup, &key));
+    let group = translate::group::translate(&object, context, &mut Report::on(Kind::PodGroup, &key));
     let expected = json!([case.result()[0], !case.result()[1].is_null()]);
     let root = recorded_set("", None, group.min_sub_group, group.topology.as_ref(), &group.sub_groups);
     let ours = if group.invalid_reason.is_some() { Value::Null } else { root };

@@ -241,9 +241,13 @@ pub(super) fn described(pod: &Value) -> PodInput {
 pub(super) fn described_with(pod: &Value, bind: Option<&BindRequest>) -> PodInput {
     let Some(object) = pod_object(pod) else { return PodInput::default() };
     let (settings, namespaces, key) = (Settings::default(), Namespaces::default(), Key::default());
-    let around =
-        translate::pod::Surroundings { bind, evicted: None, namespaces: &namespaces, settings: &settings };
-    translate::pod::translate(&object, around, &mut Report::on(Kind::Pod, &key)).unwrap_or_default()
+    let context = translate::pod::TranslationContext {
+        bind,
+        evicted: None,
+        namespaces: &namespaces,
+        settings: &settings,
+    };
+    translate::pod::translate(&object, context, &mut Report::on(Kind::Pod, &key)).unwrap_or_default()
 }
 
 /// The tree of a recorded job, or the pod sets of a job that was built without a tree.

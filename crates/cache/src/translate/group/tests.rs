@@ -18,11 +18,11 @@ fn read(json: &str) -> (GroupInput, Vec<String>) {
     let levels = r#"{"metadata":{"name":"t"},"spec":{"levels":[{"nodeLabel":"example.com/rack","alias":"rack"},{"nodeLabel":"host"}]}}"#;
     topologies.insert(Key::new("", "t"), Box::new(serde_json::from_str::<Topology>(levels).unwrap()));
     let settings = Settings::default();
-    let around = Surroundings { classes: &classes, topologies: &topologies, settings: &settings };
+    let context = TranslationContext { classes: &classes, topologies: &topologies, settings: &settings };
     let group = group(json);
     let key = crate::object::Stored::key(&group);
     let mut report = Report::on(Kind::PodGroup, &key);
-    let input = translate(&group, around, &mut report);
+    let input = translate(&group, context, &mut report);
     (input, report.into_findings().into_iter().map(|f| f.field).collect())
 }
 
@@ -107,7 +107,7 @@ fn group_backs_off_in_the_pool_of_its_last_failure() {
             r#"{{"metadata":{{"name":"g","labels":{labels}}},"spec":{spec},"status":{{"schedulingConditions":{conditions}}}}}"#
         );
         let settings = Settings { node_pool_key: "pool".to_owned(), ..Settings::default() };
-        is_seen(&group(&json), &settings)
+        is_selected(&group(&json), &settings)
     };
     let failed_here =
         r#"[{"nodePool":"other","transitionID":"2"},{"nodePool":"default","transitionID":"10"}]"#;

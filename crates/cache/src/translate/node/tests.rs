@@ -70,13 +70,13 @@ fn worker_labels_restrict_nodes_only_when_enabled() {
     let plain = labelled("{}");
     let worker = labelled(r#"{"node-role.kubernetes.io/gpu-worker":""}"#);
     let mut settings = Settings::default();
-    assert!(is_seen(&plain, &settings) && is_seen(&worker, &settings));
+    assert!(is_selected(&plain, &settings) && is_selected(&worker, &settings));
     settings.restrict_nodes = true;
-    assert!(!is_seen(&plain, &settings) && is_seen(&worker, &settings));
+    assert!(!is_selected(&plain, &settings) && is_selected(&worker, &settings));
     let pooled = labelled(r#"{"kai.scheduler/node-pool":"a","node-role.kubernetes.io/cpu-worker":"x"}"#);
-    assert!(!is_seen(&pooled, &settings));
+    assert!(!is_selected(&pooled, &settings));
     settings.node_pool_value = "a".to_owned();
-    assert!(is_seen(&pooled, &settings) && !is_seen(&worker, &settings));
+    assert!(is_selected(&pooled, &settings) && !is_selected(&worker, &settings));
 }
 
 #[test]

@@ -12,10 +12,10 @@ fn pod(json: &str) -> Pod {
 
 fn read_with(pod: &Pod, bind: Option<&BindRequest>) -> (PodInput, Vec<String>) {
     let (namespaces, settings) = (affinity::Namespaces::default(), Settings::default());
-    let around = Surroundings { bind, evicted: None, namespaces: &namespaces, settings: &settings };
+    let context = TranslationContext { bind, evicted: None, namespaces: &namespaces, settings: &settings };
     let key = key_of(&pod.metadata);
     let mut report = Report::on(Kind::Pod, &key);
-    let input = translate(pod, around, &mut report).expect("not failed");
+    let input = translate(pod, context, &mut report).expect("not failed");
     (input, report.into_findings().into_iter().map(|f| f.field).collect())
 }
 
@@ -173,11 +173,11 @@ fn succeeded_pods_keep_only_their_group() {
     };
     assert_eq!(input, expected);
     let settings = Settings::default();
-    let around =
-        Surroundings { bind: None, evicted: None, namespaces: &BTreeMap::new(), settings: &settings };
+    let context =
+        TranslationContext { bind: None, evicted: None, namespaces: &BTreeMap::new(), settings: &settings };
     let key = Key::default();
     let failed = pod(r#"{"status":{"phase":"Failed"}}"#);
-    assert_eq!(translate(&failed, around, &mut Report::on(Kind::Pod, &key)), None);
+    assert_eq!(translate(&failed, context, &mut Report::on(Kind::Pod, &key)), None);
 }
 
 #[test]
