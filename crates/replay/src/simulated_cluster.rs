@@ -101,7 +101,7 @@ impl SimulatedCluster {
             return;
         }
         let mut due = |at: Timestamp, stage: Stage| {
-            self.events.add(at, Event::Pod(key.clone(), pod.incarnation, stage))
+            self.events.add(at, Event::Pod(key.clone(), pod.incarnation, stage));
         };
         match pod.input.phase {
             PodPhase::Binding | PodPhase::Bound => due(start + self.start_delay, Stage::Started),

@@ -37,7 +37,12 @@ pub(crate) struct Metrics {
     /// The values of the two above, by queue.
     published: Arc<Mutex<BTreeMap<String, QueueValues>>>,
     pub(crate) usage_source: UsageSource,
-    /// KAI has no such metric; neither has it the following ones.
+    pub(crate) scheduler_loop: LoopMetrics,
+}
+
+/// Metrics of the scheduler loop that KAI does not have.
+#[derive(Clone, Debug)]
+pub(crate) struct LoopMetrics {
     pub(crate) audit_differences: IntCounter,
     pub(crate) unreadable: IntGauge,
     pub(crate) assumed_bindings: IntGauge,
@@ -118,6 +123,33 @@ impl UsageSource {
     }
 }
 
+impl LoopMetrics {
+    fn new(builder: &Builder<'_>) -> Self {
+        Self {
+            audit_differences: builder.register(IntCounter::with_opts(builder.opts(
+                "audit_differences_total",
+                "Audits that found the cluster model different from one rebuilt from the stored objects",
+            ))),
+            unreadable: builder.register(IntGauge::with_opts(
+                builder.opts("unreadable_objects", "Objects that cannot be decoded and are ignored"),
+            )),
+            assumed_bindings: builder.register(IntGauge::with_opts(builder.opts(
+                "binds_in_flight",
+                "Assumed bindings: bind requests that were decided and that the watch has not delivered yet",
+            ))),
+            names: builder.register(IntGauge::with_opts(builder.opts(
+                "kept_names",
+                "Interned names of the cluster model, of existing and of deleted objects",
+            ))),
+            cycles: builder.counters(
+                "cycles_total",
+                "Scheduling cycles, by the actions they run",
+                &["scope"],
+            ),
+        }
+    }
+}
+
 impl Metrics {
     pub(crate) fn new(registry: &Registry, namespace: &str) -> Self {
         let builder = Builder { registry, namespace };
@@ -181,26 +213,7 @@ impl Metrics {
             ],
             usage_source: UsageSource::new(&builder),
             published: Arc::default(),
-            audit_differences: builder.register(IntCounter::with_opts(builder.opts(
-                "audit_differences_total",
-                "Audits that found the cluster model different from one rebuilt from the stored objects",
-            ))),
-            unreadable: builder.register(IntGauge::with_opts(
-                builder.opts("unreadable_objects", "Objects that cannot be decoded and are ignored"),
-            )),
-            assumed_bindings: builder.register(IntGauge::with_opts(builder.opts(
-                "binds_in_flight",
-                "Assumed bindings: bind requests that were decided and that the watch has not delivered yet",
-            ))),
-            names: builder.register(IntGauge::with_opts(builder.opts(
-                "kept_names",
-                "Interned names of the cluster model, of existing and of deleted objects",
-            ))),
-            cycles: builder.counters(
-                "cycles_total",
-                "Scheduling cycles, by the actions they run",
-                &["scope"],
-            ),
+            scheduler_loop: LoopMetrics::new(&builder),
         }
     }
 

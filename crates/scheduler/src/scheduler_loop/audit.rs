@@ -18,7 +18,7 @@ impl SchedulerLoop {
             self.replace_cluster(rebuilt_cache);
             return;
         }
-        self.metrics.audit_differences.inc();
+        self.metrics.scheduler_loop.audit_differences.inc();
         tracing::error!(
             kept = kept.decisions.len(),
             rebuilt = rebuilt.decisions.len(),

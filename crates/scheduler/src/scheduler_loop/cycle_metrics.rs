@@ -92,9 +92,9 @@ impl SchedulerLoop {
             Scope::AllocateOnly => "allocate",
             Scope::AllActions => "all_actions",
         };
-        metrics.assumed_bindings.set(self.assumed.len() as i64);
-        metrics.names.set(self.cache.cluster().names.len() as i64);
-        metrics.cycles.with_label_values(&[name]).inc();
+        metrics.scheduler_loop.assumed_bindings.set(self.assumed.len() as i64);
+        metrics.scheduler_loop.names.set(self.cache.cluster().names.len() as i64);
+        metrics.scheduler_loop.cycles.with_label_values(&[name]).inc();
         let store = self.cache.store();
         let display = |name: &str| {
             let queue = store.objects().queues.get(&Key::new("", name));

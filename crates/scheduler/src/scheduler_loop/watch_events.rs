@@ -22,7 +22,7 @@ impl SchedulerLoop {
                 let (key, error) = (Key::new(object.key.namespace, object.key.name), object.reason);
                 tracing::warn!(kind = kind.name(), %key, error, "cannot decode an object; it is ignored");
                 self.undecodable.insert((kind, key.clone()));
-                self.metrics.unreadable.set(self.undecodable.len() as i64);
+                self.metrics.scheduler_loop.unreadable.set(self.undecodable.len() as i64);
                 self.forget(kind, &key);
                 self.cache.store_mut().delete(kind, &key).map_or(Impact::None, |_| Impact::FreesCapacity)
             }
@@ -43,7 +43,7 @@ impl SchedulerLoop {
         }
         self.cache.reset(kind, objects);
         self.undecodable.retain(|(of, _)| *of != kind);
-        self.metrics.unreadable.set(self.undecodable.len() as i64);
+        self.metrics.scheduler_loop.unreadable.set(self.undecodable.len() as i64);
         self.unsynced.remove(&kind);
         if kind == Kind::Queue {
             self.queues_changed();
@@ -65,7 +65,7 @@ impl SchedulerLoop {
         }
         self.prepare(&mut object);
         if self.undecodable.remove(&(kind, key.clone())) {
-            self.metrics.unreadable.set(self.undecodable.len() as i64);
+            self.metrics.scheduler_loop.unreadable.set(self.undecodable.len() as i64);
         }
         let change = self.cache.store_mut().apply(object);
         if matches!(change, Change::None) {
