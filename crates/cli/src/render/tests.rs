@@ -195,7 +195,7 @@ fn outcome_has_all_tables() {
     assert_snapshot!(text, @"
     Placements
       POD           NODE     GPUS       HOW
-    ───────────────────────────────────────────────────────────
+    ──────────────────────────────────────────────────────────
       lab/next-0    node-c   –          pipelined by reclaim
       lab/notes-0   node-a   0.5 of 1   bound by allocate
       lab/train-1   node-b   2          bound by allocate
@@ -209,9 +209,8 @@ fn outcome_has_all_tables() {
                                       lab/moving   moving-0       moved to node-b
       lab/high    preempt             lab/low      low-0          evicted: priority 75 is higher than
                                                                   50
-      –           stalegangeviction   lab/half     half-0         evicted: the gang has been below
-                                                                  its minimum since
-                                                                  1970-01-01T00:00:00Z
+      –           stalegangeviction   lab/half     half-0         evicted: the gang has been below its
+                                                                  minimum since 1970-01-01T00:00:00Z
 
     Queue allocation changes
       PREEMPTOR   QUEUE   ROLE        RESOURCE   QUOTA   FAIR SHARE   BEFORE   AFTER
