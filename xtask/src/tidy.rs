@@ -5,7 +5,9 @@
 mod edges;
 mod generated;
 mod links;
+mod references;
 mod sources;
+mod words;
 
 use crate::repository::Repository;
 use anyhow::{Result, bail};
@@ -30,6 +32,8 @@ fn complaints(repository: &Repository) -> Result<Vec<String>> {
     found.extend(sources::check(&files));
     found.extend(links::check(&files));
     found.extend(generated::check(&files));
+    found.extend(references::check(&files));
+    found.extend(words::check(&files));
     Ok(found)
 }
 
