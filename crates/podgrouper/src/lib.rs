@@ -106,7 +106,7 @@ pub enum Error {
     #[error("{kind} `{name}`: annotation `{annotation}` is `{value}`, which is not {expected}")]
     Annotation { kind: String, name: String, annotation: &'static str, value: String, expected: &'static str },
     #[error("pod group `{}` is invalid and is not changed: {}", .0.key.name, .0.reason)]
-    InvalidGroup(InvalidObject),
+    InvalidGroup(Box<InvalidObject>),
 }
 
 /// Computes the desired group of a workload of one kind.
@@ -317,7 +317,7 @@ impl Grouper {
         let key = Key::new(&desired.namespace, &desired.name);
         let groups = context.informers.store::<StoredGroup>();
         if let Some(invalid) = groups.invalid(&key) {
-            return Err(Error::InvalidGroup(invalid));
+            return Err(Error::InvalidGroup(Box::new(invalid)));
         }
         let stored = groups.get(&key);
         let mut known = stored.as_ref().and_then(|group| {
@@ -389,7 +389,7 @@ impl Grouper {
 /// Reads a group that the store does not have, or has only the identity of.
 async fn read_group(context: &Context, key: &Key) -> Result<PodGroup, Error> {
     match context.api.get::<PodGroup>(key).await {
-        Err(api::Error::InvalidObject { object, .. }) => Err(Error::InvalidGroup(*object)),
+        Err(api::Error::InvalidObject { object, .. }) => Err(Error::InvalidGroup(object)),
         read => Ok(read?),
     }
 }

@@ -177,7 +177,6 @@ impl Store<Value> {
 /// A store with what feeds it, regardless of the type of its objects.
 trait AnyInformer: Send + Sync {
     fn store(&self) -> &(dyn Any + Send + Sync);
-    fn source(&self) -> &Source;
     fn synced(&self) -> &WatchValue<bool>;
     fn start(&self, api: Api, health: WatchHealth) -> BoxFuture<'static, ()>;
 }
@@ -191,10 +190,6 @@ struct Running<T> {
 impl<T: Send + Sync + 'static> AnyInformer for Running<T> {
     fn store(&self) -> &(dyn Any + Send + Sync) {
         &*self.store
-    }
-
-    fn source(&self) -> &Source {
-        &self.source
     }
 
     fn synced(&self) -> &WatchValue<bool> {
@@ -263,15 +258,6 @@ impl Informers {
     pub fn store<T: 'static>(&self) -> &Store<T> {
         let store = self.by_kind.values().find_map(|informer| informer.store().downcast_ref());
         store.unwrap_or_else(|| panic!("there is no informer of {}", std::any::type_name::<T>()))
-    }
-
-    /// The kind that the store of a type watches.
-    pub fn kind_of<T: 'static>(&self) -> &ResourceKind {
-        let mut informers = self.by_kind.values();
-        let informer = informers.find(|informer| informer.store().is::<Store<T>>());
-        let informer =
-            informer.unwrap_or_else(|| panic!("there is no informer of {}", std::any::type_name::<T>()));
-        &informer.source().kind
     }
 
     /// The store of a kind that was added with [`Informer::dynamic`].

@@ -129,7 +129,7 @@ impl Candidate {
                     tracing::warn!(lease = %self.lease, error = &error as &dyn std::error::Error, "cannot renew the lease");
                 }
                 Err(_) => {
-                    tracing::warn!(lease = %self.lease, "the lease was not renewed within the deadline")
+                    tracing::warn!(lease = %self.lease, "the lease was not renewed within the deadline");
                 }
             }
         }
