@@ -16,5 +16,7 @@ fn decisions_on_random_clusters_equal_those_of_kai() {
         })
         .collect();
     assert!(failures.is_empty(), "{} clusters differ:\n{}", failures.len(), failures.concat());
-    assert_eq!(results.len(), 200);
+    let by_design = results.iter().filter(|r| matches!(r.outcome, CaseOutcome::ByDesign(_))).count();
+    // D04, D08, D22 and D31 of `docs/differences.md`. A rule that covers more clusters than these would hide failures.
+    assert_eq!((results.len(), by_design), (200, 20));
 }
