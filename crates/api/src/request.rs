@@ -154,7 +154,7 @@ impl<'a> Amounts<'a> {
                     amounts.push((name, *quantity));
                 }
                 Amount::Exact(_) | Amount::Bad(_) => {
-                    invalid.push(InvalidAmount { field, resource: name, amount })
+                    invalid.push(InvalidAmount { field, resource: name, amount });
                 }
             }
         }

@@ -345,7 +345,7 @@ mod tests {
         let away = json!({"nodeAffinity": {"required": {"nodeSelectorTerms": [
             {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]},
         ]}}});
-        let volumes = [
+        let volumes = vec![
             volume("small", "1Gi", &json!({})),
             volume("large", "100Gi", &json!({})),
             volume("right", "6Gi", &json!({})),
