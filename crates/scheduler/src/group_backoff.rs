@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The delay doubles with each further failure.
-const DELAY: BackoffPolicy = BackoffPolicy::new(Duration::from_secs(2), Duration::from_secs(300));
+const DELAY: BackoffPolicy = BackoffPolicy::new(Duration::from_secs(2), Duration::from_mins(5));
 /// After this time without a failure the delay starts again at its base.
 const RESET_AFTER: Span = Span::from_secs(600);
 

@@ -56,8 +56,7 @@ pub fn read(core: &Core, call: &Call) -> Result<Option<Log>, StatusError> {
             let _ = writeln!(text, "{at} container {container} ended with exit code {exit}");
         }
     }
-    let complete = state.get("terminated").is_some()
-        || object::is_terminal(&pod);
+    let complete = state.get("terminated").is_some() || object::is_terminal(&pod);
     Ok(Some(Log { text: tail(call, text)?, complete }))
 }
 

@@ -111,7 +111,7 @@ impl<'a> AccumulatedVictims<'a> {
 fn add_freed(freed: &mut FreedCapacity<'_>, cluster: &Cluster, pod: PodIdx, placed_pods_return: bool) {
     match freed_by(cluster, pod) {
         Some((node, gpus)) if placed_pods_return && cluster.is_placed_this_cycle(pod) => {
-            freed.add_temporary(node, gpus)
+            freed.add_temporary(node, gpus);
         }
         Some((node, gpus)) => freed.add(node, gpus),
         None => {}

@@ -30,12 +30,12 @@ pub(super) struct Measurements {
 }
 
 impl Measurements {
-    fn add_round(&mut self, round: load::Outcome, peak_bytes: u64, etcd_peak_bytes: u64) {
+    fn add_round(&mut self, round: &load::Outcome, peak_bytes: u64, etcd_peak_bytes: u64) {
         let load::Outcome { rates, closed_watches } = round;
         if self.rates.is_empty() {
-            self.rates = Operation::ALL.into_iter().zip(rates).collect();
+            self.rates = Operation::ALL.into_iter().zip(rates.iter().copied()).collect();
         }
-        for ((_, best), rate) in self.rates.iter_mut().zip(rates) {
+        for ((_, best), rate) in self.rates.iter_mut().zip(rates.iter().copied()) {
             *best = best.max(rate);
         }
         self.peak_bytes = self.peak_bytes.max(peak_bytes);
@@ -54,12 +54,12 @@ pub(super) async fn run(programs: Option<&Path>, load: &LoadArgs, rounds: usize)
             let plane = ControlPlane::start(programs, Controllers::None).await?;
             let outcome = load::run(plane.server(), load).await.context("kube-apiserver")?;
             let [apiserver, etcd] = plane.processes();
-            real.add_round(outcome, memory::peak(apiserver)?, memory::peak(etcd)?);
+            real.add_round(&outcome, memory::peak(apiserver)?, memory::peak(etcd)?);
         }
         eprintln!("round {round}: embedded server");
         let process = ServerProcess::start()?;
         let outcome = load::run(&process.server, load).await.context("embedded server")?;
-        embedded.add_round(outcome, memory::peak(process.id())?, 0);
+        embedded.add_round(&outcome, memory::peak(process.id())?, 0);
     }
     Ok(Comparison { pods: load.pods, clients: load.clients, watchers: load.watchers, embedded, real })
 }

@@ -126,7 +126,7 @@ pub(super) async fn replace(api: &Api, different: &Different) -> Result<()> {
 pub(super) async fn wait_until_served(api: &Api) -> Result<()> {
     for kind in [&*QUEUE, &*POD_GROUP, &*BIND_REQUEST, &*TOPOLOGY] {
         let mut steps = 0;
-        while let Err(error) = api.list_dynamic(&kind, "").await {
+        while let Err(error) = api.list_dynamic(kind, "").await {
             steps += 1;
             // A new resource responds with 404 at first, then with transient errors.
             if !(error.is_not_found() || error.is_transient()) || steps > SERVED_STEPS {
