@@ -1,6 +1,6 @@
 //! The cluster model together with what planning keeps beside it between cycles.
 //!
-//! [`ClusterState::apply`] takes in changes, [`plan`](crate::plan) plans a cycle. Filters, scores and reports read the
+//! [`ClusterState::apply`] takes in changes, [`plan`](fn@crate::plan) plans a cycle. Filters, scores and reports read the
 //! [`Cluster`] alone, to which the state dereferences.
 //! Invariant: dropping the memos changes what the next cycle costs, never its outcome.
 

@@ -3,7 +3,7 @@
 //! A write waits only for writes of its own or a higher priority, and for earlier writes to the same object. Writes with a
 //! slot coalesce: a queued write is replaced by a later one with the same slot of the same object, so a state that
 //! changes faster than it can be written costs one write. The number of writes in flight adapts to the latency of the
-//! server ([`concurrency`]). A write that failed transiently is retried with backoff and occupies no capacity meanwhile.
+//! server (module `concurrency`). A write that failed transiently is retried with backoff and occupies no capacity meanwhile.
 
 mod concurrency;
 
