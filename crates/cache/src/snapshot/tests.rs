@@ -171,7 +171,7 @@ fn first_of_two_objects_with_one_name_counts() {
     assert_eq!(
         findings,
         [
-            "Node `n`, `metadata.name`: the file has it twice, and the first one counts; hint: remove one of them"
+            "Node `n`, `metadata.name`: the file contains it twice, and the first one counts; hint: remove one of them"
         ]
     );
 }

@@ -261,7 +261,9 @@ fn pods_on_missing_nodes_and_gpus_on_two_nodes_have_findings() {
         "{found:#?}"
     );
     assert!(
-        found.iter().any(|f| f.starts_with("Pod `ns/b`, `metadata.labels`: the shared GPU `shared`")),
+        found
+            .iter()
+            .any(|f| f.starts_with("Pod `ns/b`, `metadata.labels`: another pod has the shared GPU `shared`")),
         "{found:#?}"
     );
 }
