@@ -1,4 +1,4 @@
-//! Input of nodes.
+//! Input of a node: the fields that scheduling rules read.
 
 use super::{AmountList, Labels};
 

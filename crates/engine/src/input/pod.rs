@@ -1,4 +1,4 @@
-//! Input of pods.
+//! Input of a pod: the fields that scheduling rules read.
 
 use super::{AmountList, DeviceId, Key, Labels};
 use kai_units::Timestamp;

@@ -1,4 +1,4 @@
-//! Input of queues.
+//! Input of a queue: the fields that scheduling rules read.
 
 use crate::resource::PerResource;
 use kai_units::{Span, Timestamp};

@@ -1,4 +1,4 @@
-//! Daemon sets.
+//! DaemonSets: one pod per matching node, rolling updates and tolerations.
 
 use crate::k;
 use crate::{TestCluster, count, template};
