@@ -3,6 +3,7 @@
 //! Each check returns complaints, never stops at the first, and names file and line where there is one.
 
 mod edges;
+mod features;
 mod generated;
 mod links;
 mod references;
@@ -29,6 +30,7 @@ fn complaints(repository: &Repository) -> Result<Vec<String>> {
     let files = repository.files()?;
     let metadata = repository.metadata()?;
     let mut found = edges::check(&metadata);
+    found.extend(features::check());
     found.extend(sources::check(&files));
     found.extend(links::check(&files));
     found.extend(generated::check(&files));

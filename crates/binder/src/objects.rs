@@ -47,7 +47,7 @@ pub(crate) fn phase(pod: &Pod) -> &str {
 
 /// Whether all containers have terminated for good, so that the pod holds no device.
 pub(crate) fn is_terminal(pod: &Pod) -> bool {
-    matches!(phase(pod), "Succeeded" | "Failed")
+    kai_object::is_terminal_phase(phase(pod))
 }
 
 /// The GPU groups in the labels of a pod, sorted: the label of a single device and those of several.

@@ -145,7 +145,7 @@ impl StatusController {
     fn groups_changed(&self, event: WatchEvent<GroupObject>) {
         let mut ledger = self.ledger();
         let read = |object: GroupObject| {
-            let key = Key::new(&object.metadata.namespace, &object.metadata.name);
+            let key = Key::new(&*object.metadata.namespace, &*object.metadata.name);
             (key, Group::new(object.spec.queue, &object.status.resources_status))
         };
         let affected = match event {

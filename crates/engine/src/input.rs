@@ -16,6 +16,7 @@ pub use claim::{
     DeviceClassInput, DeviceId, DeviceTaint, RequestAlternative, RequestMode, SliceInput, SliceNodes,
 };
 pub use group::{Backoff, GroupInput, SubGroupInput, TopologyConstraint, TopologyInput};
+pub use kai_units::Key;
 pub use node::{
     GpuMemory, MigStrategy, NodeCondition, NodeInput, NumaPolicy, NumaScope, NumaTopology, NumaZone,
 };
@@ -48,25 +49,3 @@ pub const WHOLE_GPU: i64 = 1_000_000;
 
 /// Sorted key-value pairs: labels.
 pub type Labels = Vec<(String, String)>;
-
-/// A namespaced name.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    /// The namespace; empty for cluster-scoped objects.
-    pub namespace: String,
-    /// The name.
-    pub name: String,
-}
-
-impl Key {
-    /// A key of a namespace and a name.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
-    }
-}
-
-impl std::fmt::Display for Key {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}

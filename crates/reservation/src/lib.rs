@@ -85,5 +85,5 @@ fn reported(pod: &Pod) -> Option<&str> {
 async fn annotate(api: &Api, pod: &Pod, uuid: &str) -> api::Result<()> {
     let patch =
         json!({"metadata": {"uid": pod.metadata.uid, "annotations": {annotation::RESERVED_GPU: uuid}}});
-    api.patch::<Pod>(&Key::of_typed(pod), Part::Main, &patch).await.map(|_| ())
+    api.patch::<Pod>(&kai_runtime::key_of_typed(pod), Part::Main, &patch).await.map(|_| ())
 }

@@ -351,7 +351,7 @@ impl Api {
     /// Patches exactly the fields in which `new` differs from `old`, under the precondition that the object still has the
     /// resource version of `old`. Fields that the type does not know stay untouched. Sends nothing when they are equal.
     pub async fn patch_difference<T: ApiObject>(&self, part: Part, old: &T, new: &T) -> Result<Option<T>> {
-        let key = Key::of_typed(old);
+        let key = crate::key_of_typed(old);
         let path = ResourceKind::of::<T>().path_of(&key);
         let Some(patch) = conditional_patch(&encode(old, &path)?, &encode(new, &path)?) else {
             return Ok(None);
@@ -436,7 +436,7 @@ impl Api {
         new: &Value,
     ) -> Result<Option<Value>> {
         let Some(patch) = conditional_patch(old, new) else { return Ok(None) };
-        self.patch_dynamic(kind, &Key::of(old), part, &patch).await.map(Some)
+        self.patch_dynamic(kind, &crate::key_of(old), part, &patch).await.map(Some)
     }
 
     /// As [`delete`](Self::delete).
@@ -573,7 +573,7 @@ fn encode<T: ApiObject>(object: &T, path: &str) -> Result<Value> {
     serde_json::to_value(object).map_err(|source| {
         let (path, kind) = (path.to_owned(), T::kind(&()).into_owned());
         let object = Box::new(InvalidObject {
-            key: Key::of_typed(object),
+            key: crate::key_of_typed(object),
             uid: object.meta().uid.clone().unwrap_or_default(),
             resource_version: object.meta().resource_version.clone().unwrap_or_default(),
             reason: source.to_string(),

@@ -271,7 +271,7 @@ impl Context {
         options: DeleteOptions,
     ) -> api::Result<()> {
         let options = DeleteOptions { uid: Some(object::uid(object).to_owned()), ..options };
-        match self.api.delete_dynamic(kind, &Key::of(object), &options).await {
+        match self.api.delete_dynamic(kind, &crate::key_of(object), &options).await {
             Ok(response) => {
                 let is_terminating = object::is_deleting(&response)
                     && (!object::finalizers(&response).is_empty()

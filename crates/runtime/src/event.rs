@@ -47,7 +47,7 @@ pub struct Regarding {
 impl Regarding {
     pub fn of<T: ApiObject>(object: &T) -> Self {
         let uid = object.meta().uid.clone().unwrap_or_default();
-        Self { kind: ResourceKind::of::<T>(), key: Key::of_typed(object), uid }
+        Self { kind: ResourceKind::of::<T>(), key: crate::key_of_typed(object), uid }
     }
 }
 

@@ -9,6 +9,7 @@ use k8s_openapi::api::{
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kai_object as object;
+pub use kai_units::Key;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -164,37 +165,14 @@ impl ResourceKind {
     }
 }
 
-/// Namespace and name of an object.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    /// Empty for cluster-scoped objects.
-    pub namespace: String,
-    pub name: String,
+/// The key of an untyped object.
+pub fn key_of(object: &Value) -> Key {
+    Key::new(object::namespace(object), object::name(object))
 }
 
-impl Key {
-    pub fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: namespace.to_owned(), name: name.to_owned() }
-    }
-
-    pub fn of(object: &Value) -> Self {
-        Self::new(object::namespace(object), object::name(object))
-    }
-
-    pub fn of_typed<T: kube::Resource>(object: &T) -> Self {
-        let meta = object.meta();
-        Self::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.namespace.is_empty() {
-            f.write_str(&self.name)
-        } else {
-            write!(f, "{}/{}", self.namespace, self.name)
-        }
-    }
+pub fn key_of_typed<T: kube::Resource>(object: &T) -> Key {
+    let meta = object.meta();
+    Key::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
 }
 
 #[cfg(test)]

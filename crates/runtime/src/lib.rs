@@ -29,5 +29,5 @@ mod circuit_breaker;
 mod denial;
 mod merge_patch;
 
-pub use kind::{ApiObject, Key, ResourceKind};
+pub use kind::{ApiObject, Key, ResourceKind, key_of, key_of_typed};
 pub use process::Process;

@@ -4,7 +4,7 @@
 //! that the watch delivers, so an older state cannot reset it.
 
 use crate::event_queue::AnnotationError;
-use crate::resources::{POD_GROUP, api_key};
+use crate::resources::POD_GROUP;
 use kai_api::PodGroup;
 use kai_api::well_known::annotation;
 use kai_engine::input::Key;
@@ -70,7 +70,7 @@ impl PendingAnnotations {
     /// A patch with all unconfirmed annotations of a group; `done` gets the generation that it writes.
     pub(crate) fn patch(&self, group: &Key, done: impl FnOnce(u64) -> Done) -> Option<Write> {
         let unconfirmed = self.groups.get(group)?;
-        let key = api_key(group);
+        let key = group.clone();
         let annotations: Map<String, Value> = unconfirmed
             .values
             .iter()

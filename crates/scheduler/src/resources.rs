@@ -8,10 +8,9 @@ use kai_cache::object::{
     PriorityClass, Queue, ResourceClaim, ResourceSlice, StorageClass, Topology,
 };
 use kai_cache::{Kind, Object, Stored};
-use kai_engine::input;
 use kai_runtime::kind::{self, builtin};
 use kai_runtime::watch::{self, Source, WatchEvent};
-use kai_runtime::{Key, Process, ResourceKind, api};
+use kai_runtime::{Process, ResourceKind, api};
 use serde::de::DeserializeOwned;
 use std::sync::{Arc, LazyLock};
 
@@ -47,10 +46,6 @@ pub fn of(kind: Kind) -> ResourceKind {
         Kind::PodGroup => POD_GROUP.clone(),
         Kind::BindRequest => BIND_REQUEST.clone(),
     }
-}
-
-pub(crate) fn api_key(key: &input::Key) -> Key {
-    Key::new(&key.namespace, &key.name)
 }
 
 /// Which optional APIs the server serves.

@@ -19,7 +19,7 @@ use crate::group_backoff::GroupBackoff;
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::pending_annotations::PendingAnnotations;
-use crate::resources::{BIND_REQUEST, api_key};
+use crate::resources::BIND_REQUEST;
 use crate::status_reporter::StatusReporter;
 use crate::timers::Timers;
 use crate::usage::Usage;
@@ -255,7 +255,7 @@ impl SchedulerLoop {
 
     fn delete_bind_request(&self, key: &Key) {
         let Some(request) = self.cache.store().objects().bind_requests.get(key) else { return };
-        let key = api_key(key);
+        let key = key.clone();
         self.writer.submit(Write {
             priority: WritePriority::Action,
             path: BIND_REQUEST.path_of(&key),

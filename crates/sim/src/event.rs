@@ -182,7 +182,7 @@ impl EventWriter {
         let suffix = i128::from(self.count) + now.as_nanosecond();
         let name = format!("{}.{suffix:x}", record.involved_object.name);
         let event = self.event(&record, &name, &message, now);
-        let key = Key::of(&event);
+        let key = kai_runtime::key_of(&event);
         self.api.create_dynamic(&EVENT, &key.namespace, &event).await?;
         self.written.insert(record, WrittenEvent { key, count: 1, last: now });
         Ok(())

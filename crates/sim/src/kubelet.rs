@@ -120,7 +120,7 @@ impl Kubelet {
     async fn run(self, context: Context, node: String) {
         context.informers.synced(&KINDS).await;
         for pod in context.informers.dynamic(&kind::POD).on_node(&node) {
-            self.worker.queue.add(Key::of(&pod));
+            self.worker.queue.add(kai_runtime::key_of(&pod));
         }
         let (kubelet, context) = (&self, &context);
         let work = controller::process(CLIENT, &self.worker.queue, 1, |key| async move {

@@ -1,13 +1,15 @@
-//! Quantities, durations and timestamps of Kubernetes as exact integers.
+//! Quantities, durations and timestamps of Kubernetes as exact integers, and object keys.
 //!
 //! Independent of all API types. Every parser is total: malformed text gives an error that contains it.
 
 pub mod duration;
+pub mod key;
 pub mod quantity;
 pub mod rfc3339;
 pub mod time;
 
 pub use duration::DurationError;
+pub use key::Key;
 pub use quantity::{Quantity, QuantityError};
 pub use rfc3339::TimestampError;
 pub use time::{Span, Timestamp};

@@ -40,7 +40,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kai-podgrouper", &["kai-api", "kai-object", "kai-runtime", "kai-units"]),
     ("kai-replay", &["kai-engine", "kai-units"]),
     ("kai-reservation", &["kai-api", "kai-object", "kai-runtime"]),
-    ("kai-runtime", &["kai-clock", "kai-object"]),
+    ("kai-runtime", &["kai-clock", "kai-object", "kai-units"]),
     (
         "kai-scheduler",
         &["kai-api", "kai-cache", "kai-clock", "kai-engine", "kai-object", "kai-runtime", "kai-units"],

@@ -1,13 +1,12 @@
 //! Watches: initial events, changes, selectors, bookmarks and errors.
 
 use crate::{client, config_map, delete, merge, pod, post, server};
-use futures::{StreamExt, TryStreamExt};
+use futures::{Stream, TryStreamExt};
 use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kai_apiserver::{ApiServer, Options};
 use kai_clock::Clock;
-use kube::api::Api;
-use kube::runtime::{WatchStreamExt, reflector, watcher};
+use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use serde_json::{Value, json};
 use std::pin::pin;
 use std::time::Duration;
@@ -170,26 +169,51 @@ async fn compacted_resource_version_is_reported_in_the_stream() {
     }
 }
 
+/// The next event of a typed watch as `TYPE name`.
+async fn next_event<K>(events: &mut (impl Stream<Item = kube::Result<WatchEvent<K>>> + Unpin)) -> String
+where
+    K: kube::Resource<DynamicType = ()>,
+{
+    let event = tokio::time::timeout(Duration::from_secs(10), events.try_next()).await.unwrap().unwrap();
+    match event.expect("the watch stays open") {
+        WatchEvent::Added(object) => format!("ADDED {}", object.meta().name.as_deref().unwrap()),
+        WatchEvent::Deleted(object) => format!("DELETED {}", object.meta().name.as_deref().unwrap()),
+        WatchEvent::Bookmark(bookmark) => {
+            let ends_list = bookmark.metadata.annotations.contains_key("k8s.io/initial-events-end");
+            format!("BOOKMARK {}", if ends_list { "initial-events-end" } else { "" })
+        }
+        WatchEvent::Modified(_) | WatchEvent::Error(_) => panic!("no such event is expected"),
+    }
+}
+
 #[tokio::test]
-async fn reflector_follows_changes() {
+async fn typed_client_follows_changes_after_a_list() {
     let server = server();
     post(&server, MAPS, &config_map("a")).await;
-    for config in [watcher::Config::default(), watcher::Config::default().streaming_lists()] {
-        let maps: Api<ConfigMap> = Api::default_namespaced(client(&server));
-        let (reader, writer) = reflector::store();
-        let stream = reflector(writer, watcher(maps, config)).applied_objects();
-        let task = tokio::spawn(stream.for_each(|_| async {}));
-        tokio::time::timeout(Duration::from_secs(10), reader.wait_until_ready()).await.unwrap().unwrap();
-        post(&server, MAPS, &config_map("b")).await;
-        while reader.len() < 2 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        delete(&server, &format!("{MAPS}/b"), "").await;
-        while reader.len() > 1 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        task.abort();
-    }
+    let maps: Api<ConfigMap> = Api::default_namespaced(client(&server));
+    let list = maps.list(&ListParams::default()).await.unwrap();
+    assert_eq!(list.items.len(), 1);
+    let version = list.metadata.resource_version.unwrap();
+    let mut events = pin!(maps.watch(&WatchParams::default(), &version).await.unwrap());
+    post(&server, MAPS, &config_map("b")).await;
+    assert_eq!(next_event(&mut events).await, "ADDED b");
+    delete(&server, &format!("{MAPS}/b"), "").await;
+    assert_eq!(next_event(&mut events).await, "DELETED b");
+}
+
+#[tokio::test]
+async fn typed_client_follows_changes_after_a_streaming_list() {
+    let server = server();
+    post(&server, MAPS, &config_map("a")).await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(client(&server));
+    let params = WatchParams::default().initial_events();
+    let mut events = pin!(maps.watch(&params, "0").await.unwrap());
+    assert_eq!(next_event(&mut events).await, "ADDED a");
+    assert_eq!(next_event(&mut events).await, "BOOKMARK initial-events-end");
+    post(&server, MAPS, &config_map("b")).await;
+    assert_eq!(next_event(&mut events).await, "ADDED b");
+    delete(&server, &format!("{MAPS}/b"), "").await;
+    assert_eq!(next_event(&mut events).await, "DELETED b");
 }
 
 #[tokio::test]
@@ -206,12 +230,10 @@ async fn thousand_watchers_receive_one_write() {
 }
 
 #[tokio::test]
-async fn typed_watcher_receives_pod_events() {
+async fn typed_client_receives_pod_events() {
     let server = server();
     let pods: Api<Pod> = Api::all(client(&server));
-    let mut stream = pin!(watcher(pods, watcher::Config::default()).applied_objects());
+    let mut events = pin!(pods.watch(&WatchParams::default(), "1").await.unwrap());
     post(&server, "/api/v1/namespaces/default/pods", &pod("p")).await;
-    let seen =
-        tokio::time::timeout(Duration::from_secs(10), stream.try_next()).await.unwrap().unwrap().unwrap();
-    assert_eq!(seen.metadata.name.as_deref(), Some("p"));
+    assert_eq!(next_event(&mut events).await, "ADDED p");
 }

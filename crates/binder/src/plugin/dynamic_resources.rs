@@ -312,7 +312,7 @@ async fn extended_claims(
     let listed = api.list_dynamic(kind, &target.pod.namespace).await;
     let listed = listed.during(|| "list resource claims".to_owned())?.items;
     let claims = listed.into_iter().map(|claim| {
-        let key = Key::of(&claim);
+        let key = kai_runtime::key_of(&claim);
         decode(claim, &key)
     });
     let mut claims = claims.collect::<Result<Vec<Claim>>>()?;
@@ -339,7 +339,7 @@ async fn pre_bind_extended(
         let claim = encode(&extended_claim(kind, pod, extended));
         let created = api.create_dynamic(kind, namespace, &claim).await;
         let created = created.during(|| "create the resource claim of extended resources".to_owned())?;
-        let key = Key::of(&created);
+        let key = kai_runtime::key_of(&created);
         decode(created, &key)?
     };
     let key = Key::new(namespace, claim.name());

@@ -42,7 +42,7 @@ pub(crate) fn config_maps(pod: &Pod) -> Result<ConfigMaps> {
         });
     let name = format!("{prefix}-{index}");
     Ok(ConfigMaps {
-        environment: Key::new(namespace(pod), &format!("{name}-evar")),
+        environment: Key::new(namespace(pod), format!("{name}-evar")),
         capabilities: Key::new(namespace(pod), &name),
         devices_in_capabilities,
     })

@@ -246,7 +246,7 @@ async fn deleted_request_binds_no_pod_and_its_reservation_is_deleted() {
     let reservation = test.until_reservations(1).await.remove(0);
     test.delete(&BIND_REQUEST, "a").await;
     let device = json!({"metadata": {"annotations": {DEVICE: "GPU-x"}}});
-    let key = kai_runtime::Key::of(&reservation);
+    let key = kai_runtime::key_of(&reservation);
     // It may be deleted already.
     let _ = test.cluster.api().patch_dynamic(&kind::POD, &key, Part::Main, &device).await;
     test.until_reservations(0).await;
@@ -266,7 +266,7 @@ async fn reservation_is_deleted_if_the_pod_is_deleted_meanwhile() {
     test.delete(&kind::POD, "a").await;
     test.gone(&kind::POD, "a").await;
     let device = json!({"metadata": {"annotations": {DEVICE: "GPU-x"}}});
-    let key = kai_runtime::Key::of(&reservation);
+    let key = kai_runtime::key_of(&reservation);
     test.cluster.api().patch_dynamic(&kind::POD, &key, Part::Main, &device).await.unwrap();
     let request = test.until_phase("a", "Failed").await;
     assert!(object::str_at(&request, "/status/reason").contains("not found"), "{request:#}");
@@ -297,7 +297,7 @@ async fn reservation_of_an_earlier_binder_is_used() {
     test.sleep(20).await;
     test.cluster
         .api()
-        .patch_dynamic(&kind::POD, &kai_runtime::Key::of(own), Part::Main, &device)
+        .patch_dynamic(&kind::POD, &kai_runtime::key_of(own), Part::Main, &device)
         .await
         .unwrap();
     test.until_phase("b", "Succeeded").await;

@@ -135,7 +135,7 @@ async fn real_api_server_accepts_the_writes_of_the_binder() {
         let name = format!("half-{index}");
         real.until(&BIND_REQUEST, &name, phase("Succeeded")).await;
         real.until(&kind::POD, &name, phase("Running")).await;
-        let map = Key::new("default", &format!("{name}-abcdefg-shared-gpu-0-evar"));
+        let map = Key::new("default", format!("{name}-abcdefg-shared-gpu-0-evar"));
         let map = real.api.get_dynamic(&kind::CONFIG_MAP, &map).await.unwrap();
         *pods.entry(object::str_at(&map, "/data/NVIDIA_VISIBLE_DEVICES").to_owned()).or_insert(0) += 1;
     }
@@ -145,7 +145,7 @@ async fn real_api_server_accepts_the_writes_of_the_binder() {
     assert!(held.iter().all(|device| pods.get(device) == Some(&2)), "{held:?} {pods:?}");
 
     for index in 0..16 {
-        let key = Key::new("default", &format!("half-{index}"));
+        let key = Key::new("default", format!("half-{index}"));
         real.api.delete_dynamic(&kind::POD, &key, &DeleteOptions::default().immediately()).await.unwrap();
     }
     let begin = tokio::time::Instant::now();
@@ -194,7 +194,7 @@ async fn devices_are_claimed(real: &Real) {
     assert!(name.starts_with("extended-extended-resources-"), "{bound:#}");
     // The GPU is needed below.
     real.api
-        .delete_dynamic(&kind::POD, &Key::of(&bound), &DeleteOptions::default().immediately())
+        .delete_dynamic(&kind::POD, &kai_runtime::key_of(&bound), &DeleteOptions::default().immediately())
         .await
         .unwrap();
 }

@@ -133,7 +133,7 @@ impl Importer {
             return self.report.leave_out(kind, why);
         }
         let identity = object::prepare(kind, &mut record, &self.uids, &self.classes, &self.now);
-        let key = Key::of(&record);
+        let key = kai_runtime::key_of(&record);
         record["apiVersion"] = Value::from(resource.api_version());
         record["kind"] = Value::from(&*resource.kind);
         let status = object::status(kind, &mut record);
@@ -160,7 +160,8 @@ fn restore_identities(saved: &[u8], identities: &BTreeMap<(String, Key), Identit
         if index > 0 {
             let mut row: Value = serde_json::from_slice(line).context("cannot read the serialised state")?;
             let created = &mut row["object"];
-            let identity = identities.get(&(kai_object::kind(created).to_owned(), Key::of(created)));
+            let identity =
+                identities.get(&(kai_object::kind(created).to_owned(), kai_runtime::key_of(created)));
             if let Some(identity) = identity {
                 identity.restore(created);
             }

@@ -156,7 +156,7 @@ impl Counted for NodeObject {
     const KIND: ResourceKind = kind::NODE;
 
     fn key(&self) -> Key {
-        Key::new(&self.metadata.namespace, &self.metadata.name)
+        Key::new(&*self.metadata.namespace, &*self.metadata.name)
     }
 
     fn counts(&self) -> Counts {
@@ -208,7 +208,7 @@ impl Counted for PodObject {
     const KIND: ResourceKind = kind::POD;
 
     fn key(&self) -> Key {
-        Key::new(&self.metadata.namespace, &self.metadata.name)
+        Key::new(&*self.metadata.namespace, &*self.metadata.name)
     }
 
     fn counts(&self) -> Counts {

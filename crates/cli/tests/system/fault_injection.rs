@@ -166,7 +166,7 @@ async fn delete_pod(cluster: &TestCluster, rng: &mut ChaCha8Rng) -> usize {
         return 0;
     }
     let pod = pods[rng.next_u32() as usize % pods.len()];
-    cluster.api().delete_dynamic(&POD, &Key::of(pod), &DeleteOptions::default()).await.unwrap();
+    cluster.api().delete_dynamic(&POD, &kai_runtime::key_of(pod), &DeleteOptions::default()).await.unwrap();
     1
 }
 
@@ -236,12 +236,14 @@ impl InvariantChecker {
 
 fn apply(pods: &mut BTreeMap<Key, Value>, event: WatchEvent<Value>) {
     match event {
-        WatchEvent::Listed(all, _) => *pods = all.into_iter().map(|pod| (Key::of(&pod), pod)).collect(),
+        WatchEvent::Listed(all, _) => {
+            *pods = all.into_iter().map(|pod| (kai_runtime::key_of(&pod), pod)).collect()
+        }
         WatchEvent::Applied(pod) => {
-            pods.insert(Key::of(&pod), pod);
+            pods.insert(kai_runtime::key_of(&pod), pod);
         }
         WatchEvent::Deleted(pod) => {
-            pods.remove(&Key::of(&pod));
+            pods.remove(&kai_runtime::key_of(&pod));
         }
         WatchEvent::Invalid(object) => panic!("{}: {}", object.key, object.reason),
     }

@@ -94,11 +94,11 @@ impl View {
     }
 
     fn related(&self, namespace: &str, member: &Member) -> RelatedObjects<'_> {
-        let claims = member.claims.iter().filter_map(|claim| self.claims.get(&Key::new(namespace, claim)));
+        let claims = member.claims.iter().filter_map(|claim| self.claims.get(&Key::new(namespace, &**claim)));
         let devices = claims.flatten().map(|(class, count)| (class.as_str(), *count)).collect();
         let needs_memory = member.needs_memory();
         let gpu_memory =
-            needs_memory.then(|| self.memory.get(&Key::new("", &member.node)).copied()).flatten();
+            needs_memory.then(|| self.memory.get(&Key::new("", &*member.node)).copied()).flatten();
         RelatedObjects { devices, gpu_memory }
     }
 
@@ -138,7 +138,7 @@ impl Links {
 
 impl Entry for Pod {
     fn key(&self) -> Key {
-        Key::new(&self.metadata.namespace, &self.metadata.name)
+        Key::new(&*self.metadata.namespace, &*self.metadata.name)
     }
 
     fn known(view: &View) -> Vec<Key> {
@@ -154,19 +154,19 @@ impl Entry for Pod {
         let mut affected = BTreeSet::new();
         if let Some((group, member)) = view.pods.remove(key) {
             view.members.remove(&group, key);
-            view.by_memory.remove(&Key::new("", &member.node), key);
+            view.by_memory.remove(&Key::new("", &*member.node), key);
             for claim in &member.claims {
-                view.by_claim.remove(&Key::new(&key.namespace, claim), key);
+                view.by_claim.remove(&Key::new(&key.namespace, &**claim), key);
             }
             affected.insert(group);
         }
         if let Some((group, member)) = after {
             view.members.add(group.clone(), key);
             if member.needs_memory() {
-                view.by_memory.add(Key::new("", &member.node), key);
+                view.by_memory.add(Key::new("", &*member.node), key);
             }
             for claim in &member.claims {
-                view.by_claim.add(Key::new(&key.namespace, claim), key);
+                view.by_claim.add(Key::new(&key.namespace, &**claim), key);
             }
             affected.insert(group.clone());
             view.pods.insert(key.clone(), (group, member));
@@ -205,7 +205,7 @@ struct GroupStatus {
 
 impl Entry for GroupObject {
     fn key(&self) -> Key {
-        Key::new(&self.metadata.namespace, &self.metadata.name)
+        Key::new(&*self.metadata.namespace, &*self.metadata.name)
     }
 
     fn known(view: &View) -> Vec<Key> {
@@ -247,7 +247,7 @@ pub struct NodeObject {
 
 impl Entry for NodeObject {
     fn key(&self) -> Key {
-        Key::new("", &self.metadata.name)
+        Key::new("", &*self.metadata.name)
     }
 
     fn known(view: &View) -> Vec<Key> {
@@ -286,7 +286,7 @@ pub struct ClassObject {
 
 impl Entry for ClassObject {
     fn key(&self) -> Key {
-        Key::new("", &self.metadata.name)
+        Key::new("", &*self.metadata.name)
     }
 
     fn known(view: &View) -> Vec<Key> {

@@ -94,7 +94,7 @@ async fn groups_and_queues_are_counted_on_a_real_control_plane() {
             "apiVersion": "v1", "kind": "Binding", "metadata": {"name": object::name(pod)},
             "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
         });
-        let path = kind::POD.path_of(&Key::of(pod)) + "/binding";
+        let path = kind::POD.path_of(&kai_runtime::key_of(pod)) + "/binding";
         real.api.send("POST", &path, Some(("application/json", &binding))).await.unwrap();
     }
     real.until_queue("root", ["4", "4"]).await;

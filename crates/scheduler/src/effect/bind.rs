@@ -2,7 +2,7 @@
 
 use super::device_config;
 use crate::options::Options;
-use crate::resources::{BIND_REQUEST, api_key};
+use crate::resources::BIND_REQUEST;
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 use k8s_openapi::api::resource::v1::{
     AllocationResult, DeviceAllocationConfiguration, DeviceAllocationResult, DeviceRequest,
@@ -84,7 +84,7 @@ pub(crate) fn request(bind: &Bind, options: &Options, objects: &Objects) -> Bind
 pub(crate) fn write(request: &BindRequest, done: Done) -> Write {
     let name = request.metadata.name.clone().unwrap_or_default();
     let namespace = request.metadata.namespace.clone().unwrap_or_default();
-    let key = api_key(&input::Key::new(namespace.as_str(), name));
+    let key = input::Key::new(namespace.as_str(), name);
     let mut body = json!(request);
     body["apiVersion"] = BIND_REQUEST.api_version().into();
     body["kind"] = BIND_REQUEST.kind.as_ref().into();

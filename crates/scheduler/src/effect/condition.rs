@@ -78,7 +78,7 @@ fn explanation(explanation: &Explanation) -> UnschedulableExplanation {
 
 /// Writes the conditions of a group; an empty list removes them.
 pub(crate) fn write_group(group: &Key, conditions: &[SchedulingCondition]) -> Write {
-    let key = crate::resources::api_key(group);
+    let key = group.clone();
     let conditions = if conditions.is_empty() { Value::Null } else { json!(conditions) };
     Write {
         priority: WritePriority::Status,
@@ -95,7 +95,7 @@ pub(crate) fn write_group(group: &Key, conditions: &[SchedulingCondition]) -> Wr
 
 /// Writes the condition `PodScheduled` with the status `False`.
 pub(crate) fn write_pod(pod: &Key, uid: &str, reason: &str, message: &str, time: &str) -> Write {
-    let key = crate::resources::api_key(pod);
+    let key = pod.clone();
     let condition = json!({
         "type": "PodScheduled", "status": "False", "reason": reason, "message": message,
         "lastProbeTime": null, "lastTransitionTime": time,

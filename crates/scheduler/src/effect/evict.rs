@@ -4,7 +4,6 @@
 //! A rejection after that, because another client used up a disruption budget in between, stops the rest of the batch.
 
 use crate::options::Eviction;
-use crate::resources::api_key;
 use kai_engine::input::Key;
 use kai_runtime::api::{Api, DISRUPTION_BUDGET_CAUSE, Error, Result};
 use kai_runtime::backoff::BackoffPolicy;
@@ -90,13 +89,13 @@ async fn evict(api: &Api, victim: &Victim, options: &Value) -> Result<()> {
         "metadata": {"name": pod.name, "namespace": pod.namespace},
         "deleteOptions": options,
     });
-    let path = POD.path_of(&api_key(pod)) + "/eviction";
+    let path = POD.path_of(pod) + "/eviction";
     send_with_retries(api, "POST", &path, ("application/json", &eviction)).await
 }
 
 async fn delete(api: &Api, victim: &Victim, time: &str) -> Result<()> {
     let Victim { pod, uid, message, .. } = victim;
-    let path = POD.path_of(&api_key(pod));
+    let path = POD.path_of(pod);
     let condition = json!({
         "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
         "message": message, "lastTransitionTime": time,

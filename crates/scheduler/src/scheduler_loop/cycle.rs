@@ -7,7 +7,7 @@ use crate::effect::bind;
 use crate::effect::evict::{Batch, Victim};
 use crate::event_queue::SchedulerEvent;
 use crate::pending_annotations::GroupTimestamp;
-use crate::resources::{POD_GROUP, api_key};
+use crate::resources::POD_GROUP;
 use kai_api::well_known::annotation;
 use kai_engine::explain;
 use kai_engine::input::Key;
@@ -126,7 +126,7 @@ impl SchedulerLoop {
             self.cache.store_mut(),
         );
         self.reporter.pipelined.remove(&key);
-        self.writer.cancel(&(POD, api_key(&key)), crate::effect::condition::POD_SLOT);
+        self.writer.cancel(&(POD, key.clone()), crate::effect::condition::POD_SLOT);
         let events = Arc::clone(&self.events);
         let done = Box::new(move |response| events.push(SchedulerEvent::BindResponse(key, response)));
         self.writer.submit(bind::write(&request, done));
@@ -145,7 +145,7 @@ impl SchedulerLoop {
         if label == Some(settings.node_pool_value.as_str()) {
             return;
         }
-        let key = api_key(pod);
+        let key = pod.clone();
         self.writer.submit(Write {
             priority: WritePriority::Status,
             path: POD.path_of(&key),
@@ -170,7 +170,7 @@ impl SchedulerLoop {
             return;
         };
         self.recorder.record(&Event {
-            regarding: Regarding { kind: POD, key: api_key(pod), uid },
+            regarding: Regarding { kind: POD, key: pod.clone(), uid },
             type_: EventType::Normal,
             reason: "Pipelined",
             message: format!(
@@ -218,7 +218,7 @@ impl SchedulerLoop {
                 .insert(annotation::EVENT_EVICTOR_GROUP_NAMESPACE.to_owned(), preemptor.namespace.clone());
         }
         self.recorder.record(&Event {
-            regarding: Regarding { kind: POD_GROUP.clone(), key: api_key(group), uid },
+            regarding: Regarding { kind: POD_GROUP.clone(), key: group.clone(), uid },
             type_: EventType::Normal,
             reason: "Evict",
             message: message.clone(),

@@ -6,7 +6,7 @@
 
 use super::SchedulerLoop;
 use crate::effect::condition;
-use crate::resources::{api_key, of};
+use crate::resources::of;
 use kai_api::well_known::annotation;
 use kai_cache::object::Objects;
 use kai_cache::translate::pod as pods;
@@ -113,7 +113,7 @@ impl SchedulerLoop {
         };
         for message in messages.iter().filter(|message| !is_reported(message)) {
             self.recorder.record(&Event {
-                regarding: Regarding { kind: of(kind), key: api_key(&key), uid: uid.clone() },
+                regarding: Regarding { kind: of(kind), key: key.clone(), uid: uid.clone() },
                 type_: EventType::Warning,
                 reason: REASON,
                 message: message.clone(),

@@ -2,7 +2,7 @@
 
 use super::SchedulerLoop;
 use crate::effect::condition;
-use crate::resources::{POD_GROUP, api_key};
+use crate::resources::POD_GROUP;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kai_engine::cluster::pod::Status;
 use kai_engine::explain;
@@ -85,7 +85,7 @@ impl SchedulerLoop {
         let Some(known) = self.cache.store().objects().pod_groups.get(group) else { return };
         let regarding = Regarding {
             kind: POD_GROUP.clone(),
-            key: api_key(group),
+            key: group.clone(),
             uid: known.metadata.uid.clone().unwrap_or_default(),
         };
         let stored = known.status.as_ref().map(|s| s.scheduling_conditions.clone()).unwrap_or_default();
@@ -147,7 +147,7 @@ impl SchedulerLoop {
                 continue;
             }
             self.recorder.record(&Event {
-                regarding: Regarding { kind: POD, key: api_key(&pod), uid: uid.clone() },
+                regarding: Regarding { kind: POD, key: pod.clone(), uid: uid.clone() },
                 type_: EventType::Warning,
                 reason: "Unschedulable",
                 message: message.clone(),

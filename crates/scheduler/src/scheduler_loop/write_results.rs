@@ -5,7 +5,6 @@ use crate::cycle_trigger::Impact;
 use crate::effect::evict::EvictionResult;
 use crate::effect::{bind, condition};
 use crate::event_queue::SchedulerEvent;
-use crate::resources::api_key;
 use kai_api::BindRequest;
 use kai_engine::input::Key;
 use kai_runtime::api;
@@ -110,7 +109,7 @@ impl SchedulerLoop {
         message: String,
     ) {
         self.recorder.record(&Event {
-            regarding: Regarding { kind: POD, key: api_key(pod), uid: pod_uid(request).to_owned() },
+            regarding: Regarding { kind: POD, key: pod.clone(), uid: pod_uid(request).to_owned() },
             type_,
             reason,
             message,

@@ -115,7 +115,7 @@ async fn start_due(
 ) -> Result<Action> {
     let now = context.clock.now();
     let Some(schedule) = Schedule::read(cron) else {
-        tracing::warn!(cron_job = %Key::of(cron), "invalid schedule or time zone");
+        tracing::warn!(cron_job = %kai_runtime::key_of(cron), "invalid schedule or time zone");
         return Ok(Action::AwaitChange);
     };
     let created = time::at(cron, "/metadata/creationTimestamp").unwrap_or(now);

@@ -38,7 +38,12 @@ impl DynamicController for DaemonSetController {
 
     fn map_to_keys(&self, informers: &Informers, kind: &ResourceKind, changed: &Value) -> Vec<Key> {
         if *kind == kind::NODE {
-            return informers.dynamic(&kind::DAEMON_SET).list().iter().map(|set| Key::of(set)).collect();
+            return informers
+                .dynamic(&kind::DAEMON_SET)
+                .list()
+                .iter()
+                .map(|set| kai_runtime::key_of(set))
+                .collect();
         }
         owners(informers, &kind::DAEMON_SET, kind, changed)
     }

@@ -81,7 +81,9 @@ impl Sets {
     fn find(context: &Context, deployment: &Value) -> Self {
         let mut sets = context.informers.dynamic(&kind::REPLICA_SET).controlled_by(object::uid(deployment));
         sets.retain(|set| !object::is_deleting(set));
-        sets.sort_by_key(|set| (object::meta_str(set, "creationTimestamp").to_owned(), Key::of(set)));
+        sets.sort_by_key(|set| {
+            (object::meta_str(set, "creationTimestamp").to_owned(), kai_runtime::key_of(set))
+        });
         let wanted = without_hash(&deployment["spec"]["template"]);
         let new = sets.iter().position(|set| without_hash(&set["spec"]["template"]) == wanted);
         let new = new.map(|at| sets.remove(at));

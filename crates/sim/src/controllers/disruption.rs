@@ -34,12 +34,12 @@ impl DynamicController for DisruptionController {
 
     fn map_to_keys(&self, informers: &Informers, kind: &ResourceKind, changed: &Value) -> Vec<Key> {
         if *kind == kind::POD_DISRUPTION_BUDGET {
-            return vec![Key::of(changed)];
+            return vec![kai_runtime::key_of(changed)];
         }
         let budgets =
             informers.dynamic(&kind::POD_DISRUPTION_BUDGET).in_namespace(object::namespace(changed));
         let affected = budgets.iter().filter(|budget| *kind != kind::POD || selects(budget, changed));
-        affected.map(|budget| Key::of(budget)).collect()
+        affected.map(|budget| kai_runtime::key_of(budget)).collect()
     }
 
     async fn reconcile(&self, context: &Context, key: &Key) -> Result<Action> {

@@ -176,7 +176,7 @@ fn subscribe(collector: &Arc<GarbageCollector>, informers: &Arc<Informers>, kind
         }
         let now = informers
             .dynamic(kind)
-            .get(&Key::of(object))
+            .get(&kai_runtime::key_of(object))
             .filter(|now| object::uid(now) == object::uid(object));
         collector.observe(kind, object, now);
         Subscription::Continue
@@ -288,7 +288,12 @@ impl GarbageCollector {
             let patch = json!({"metadata": {"uid": object::uid(&dependent.object), "ownerReferences": left}});
             ignore_not_found(
                 self.api
-                    .patch_dynamic(&dependent.kind, &Key::of(&dependent.object), Part::Main, &patch)
+                    .patch_dynamic(
+                        &dependent.kind,
+                        &kai_runtime::key_of(&dependent.object),
+                        Part::Main,
+                        &patch,
+                    )
                     .await,
             )?;
         }
@@ -316,7 +321,9 @@ impl GarbageCollector {
             "uid": object::uid(&node.object), "resourceVersion": object::meta_str(&node.object, "resourceVersion"),
             "finalizers": left,
         }});
-        ignore_not_found(self.api.patch_dynamic(&node.kind, &Key::of(&node.object), Part::Main, &patch).await)
+        ignore_not_found(
+            self.api.patch_dynamic(&node.kind, &kai_runtime::key_of(&node.object), Part::Main, &patch).await,
+        )
     }
 
     /// Deletes an object without an existing owner.
@@ -367,7 +374,9 @@ impl GarbageCollector {
             propagation.unwrap_or("Background")
         };
         let deletion = DeleteOptions::of(&node.object).propagate(policy);
-        ignore_not_found(self.api.delete_dynamic(&node.kind, &Key::of(&node.object), &deletion).await)
+        ignore_not_found(
+            self.api.delete_dynamic(&node.kind, &kai_runtime::key_of(&node.object), &deletion).await,
+        )
     }
 }
 

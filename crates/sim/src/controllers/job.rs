@@ -39,7 +39,7 @@ impl DynamicController for JobController {
 
     fn map_to_keys(&self, _: &Informers, kind: &ResourceKind, changed: &Value) -> Vec<Key> {
         if *kind == kind::JOB {
-            return vec![Key::of(changed)];
+            return vec![kai_runtime::key_of(changed)];
         }
         let owners = object::meta(changed, "ownerReferences").and_then(Value::as_array);
         let owners = owners.into_iter().flatten();

@@ -23,7 +23,7 @@ impl DynamicController for NamespaceController {
     }
 
     fn map_to_keys(&self, _: &Informers, _: &ResourceKind, changed: &Value) -> Vec<Key> {
-        vec![Key::of(changed)]
+        vec![kai_runtime::key_of(changed)]
     }
 
     async fn reconcile(&self, context: &Context, key: &Key) -> Result<Action> {
@@ -56,7 +56,7 @@ async fn finalize(context: &Context, namespace: &Value) -> Result<()> {
     let finalizers = namespace.pointer("/spec/finalizers").and_then(Value::as_array);
     let others: Vec<&Value> = finalizers.into_iter().flatten().filter(|name| *name != "kubernetes").collect();
     new["spec"]["finalizers"] = json!(others);
-    let path = kind::NAMESPACE.path_of(&Key::of(namespace)) + "/finalize";
+    let path = kind::NAMESPACE.path_of(&kai_runtime::key_of(namespace)) + "/finalize";
     match context.api.send("PUT", &path, Some(("application/json", &new))).await {
         Err(error) if error.is_not_found() => Ok(()),
         sent => sent.map(|_| ()),

@@ -157,12 +157,17 @@ impl DynamicController for TaintEvictionController {
 
     fn map_to_keys(&self, informers: &Informers, kind: &ResourceKind, changed: &Value) -> Vec<Key> {
         if *kind == kind::POD {
-            return vec![Key::of(changed)];
+            return vec![kai_runtime::key_of(changed)];
         }
         if no_execute_taints(changed).next().is_none() {
             return Vec::new();
         }
-        informers.dynamic(&kind::POD).on_node(object::name(changed)).iter().map(|pod| Key::of(pod)).collect()
+        informers
+            .dynamic(&kind::POD)
+            .on_node(object::name(changed))
+            .iter()
+            .map(|pod| kai_runtime::key_of(pod))
+            .collect()
     }
 
     async fn reconcile(&self, context: &Context, key: &Key) -> Result<Action> {

@@ -35,12 +35,16 @@ impl DynamicController for PersistentVolumeController {
     fn map_to_keys(&self, informers: &Informers, kind: &ResourceKind, changed: &Value) -> Vec<Key> {
         let pending = || {
             let claims = informers.dynamic(&kind::PERSISTENT_VOLUME_CLAIM).list();
-            claims.iter().filter(|claim| !is_bound(claim)).map(|claim| Key::of(claim)).collect::<Vec<_>>()
+            claims
+                .iter()
+                .filter(|claim| !is_bound(claim))
+                .map(|claim| kai_runtime::key_of(claim))
+                .collect::<Vec<_>>()
         };
         if *kind == kind::PERSISTENT_VOLUME_CLAIM {
             let volume = object::str_at(changed, "/spec/volumeName");
             let volume = (!volume.is_empty()).then(|| Key::new("", volume));
-            return std::iter::once(Key::of(changed)).chain(volume).collect();
+            return std::iter::once(kai_runtime::key_of(changed)).chain(volume).collect();
         }
         if *kind == kind::POD {
             // Pods matter only to terminating claims.
@@ -56,7 +60,7 @@ impl DynamicController for PersistentVolumeController {
         }
         let mut keys = pending();
         if *kind == kind::PERSISTENT_VOLUME {
-            keys.push(Key::of(changed));
+            keys.push(kai_runtime::key_of(changed));
         }
         keys
     }
@@ -297,7 +301,9 @@ async fn bind(context: &Context, claim: &Value, volume: &Value) -> Result<Action
     set_entry(&mut bound, "annotations", "pv.kubernetes.io/bind-completed", "yes");
     set_entry(&mut bound, "annotations", "pv.kubernetes.io/bound-by-controller", "yes");
     context.patch_difference_dynamic(&kind::PERSISTENT_VOLUME_CLAIM, Part::Main, claim, &bound).await?;
-    let Some(claim) = context.informers.dynamic(&kind::PERSISTENT_VOLUME_CLAIM).get(&Key::of(claim)) else {
+    let Some(claim) =
+        context.informers.dynamic(&kind::PERSISTENT_VOLUME_CLAIM).get(&kai_runtime::key_of(claim))
+    else {
         return Ok(Action::AwaitChange);
     };
     let mut bound = (*claim).clone();

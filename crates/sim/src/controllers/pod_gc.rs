@@ -147,7 +147,9 @@ async fn sweep(context: &Context) -> Result<Action> {
     let mut terminated: Vec<&Arc<Value>> =
         pods.iter().filter(|pod| pod::is_terminal(pod) && !object::is_deleting(pod)).collect();
     if terminated.len() > TERMINATED_MAX {
-        terminated.sort_by_key(|pod| (object::meta_str(pod, "creationTimestamp").to_owned(), Key::of(pod)));
+        terminated.sort_by_key(|pod| {
+            (object::meta_str(pod, "creationTimestamp").to_owned(), kai_runtime::key_of(pod))
+        });
         for pod in terminated.iter().take(terminated.len() - TERMINATED_MAX) {
             context.delete_dynamic(&kind::POD, pod, DeleteOptions::of(pod).immediately()).await?;
         }

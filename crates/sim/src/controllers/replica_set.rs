@@ -54,7 +54,7 @@ pub(super) fn owners(
     changed: &Value,
 ) -> Vec<Key> {
     if kind == owner_kind {
-        return vec![Key::of(changed)];
+        return vec![kai_runtime::key_of(changed)];
     }
     let namespace = object::namespace(changed);
     let controller = object::meta(changed, "ownerReferences").and_then(Value::as_array);
@@ -66,7 +66,11 @@ pub(super) fn owners(
         Some(_) => Vec::new(),
         None => {
             let candidates = informers.dynamic(owner_kind).in_namespace(namespace);
-            candidates.iter().filter(|owner| selects(owner, changed)).map(|owner| Key::of(owner)).collect()
+            candidates
+                .iter()
+                .filter(|owner| selects(owner, changed))
+                .map(|owner| kai_runtime::key_of(owner))
+                .collect()
         }
     }
 }

@@ -28,14 +28,18 @@ impl DynamicController for ResourceClaimController {
         let namespace = object::namespace(changed);
         if *kind == kind::POD {
             let has_claims = changed.pointer("/spec/resourceClaims").is_some();
-            return if has_claims { vec![Key::of(changed)] } else { Vec::new() };
+            return if has_claims { vec![kai_runtime::key_of(changed)] } else { Vec::new() };
         }
         let pods = informers.dynamic(&kind::POD).in_namespace(namespace);
         let users = pods.iter().filter(|pod| uses(pod, kind, object::name(changed)));
         let reserved = changed.pointer("/status/reservedFor").and_then(Value::as_array).into_iter().flatten();
         let reserved = reserved.map(|user| Key::new(namespace, object::str_at(user, "/name")));
         // The claim's own key is enqueued for the removal of its finalizer.
-        users.map(|pod| Key::of(pod)).chain(reserved).chain([Key::of(changed)]).collect()
+        users
+            .map(|pod| kai_runtime::key_of(pod))
+            .chain(reserved)
+            .chain([kai_runtime::key_of(changed)])
+            .collect()
     }
 
     async fn reconcile(&self, context: &Context, key: &Key) -> Result<Action> {

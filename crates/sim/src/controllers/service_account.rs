@@ -62,7 +62,7 @@ impl DynamicController for ServiceAccountController {
 }
 
 async fn ensure(context: &Context, kind: &ResourceKind, object: &Value) -> Result<()> {
-    if context.informers.dynamic(kind).get(&Key::of(object)).is_some() {
+    if context.informers.dynamic(kind).get(&kai_runtime::key_of(object)).is_some() {
         return Ok(());
     }
     match context.create_dynamic(kind, object::namespace(object), object).await {

@@ -163,7 +163,7 @@ async fn client_crashes_between_two_requests_and_is_restarted() {
                 let patch = json!({"data": {"n": number.to_string()}});
                 let _ = api.create_dynamic(&CONFIG, "default", &config(&format!("c{number}"))).await;
                 let _ = api
-                    .patch_dynamic(&CONFIG, &Key::new("default", &format!("c{number}")), Part::Main, &patch)
+                    .patch_dynamic(&CONFIG, &Key::new("default", format!("c{number}")), Part::Main, &patch)
                     .await;
             }
         }

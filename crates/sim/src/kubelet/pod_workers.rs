@@ -5,7 +5,7 @@ use crate::node::heartbeat::{Failure, is_simulated};
 use jiff::Timestamp;
 use kai_object as object;
 use kai_runtime::informer::Informers;
-use kai_runtime::kind::{self, Key, ResourceKind};
+use kai_runtime::kind::{self, ResourceKind};
 use kai_runtime::work_queue::WorkQueue;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -82,7 +82,7 @@ impl NodeWorkers {
     fn enqueue(&self, pod: &Value) {
         let by_node = self.by_node.lock();
         if let Some(worker) = by_node.get(object::str_at(pod, "/spec/nodeName")) {
-            worker.queue.add(Key::of(pod));
+            worker.queue.add(kai_runtime::key_of(pod));
         }
     }
 

@@ -31,7 +31,7 @@ impl DynamicController for Binder {
     }
 
     fn map_to_keys(&self, _: &Informers, kind: &ResourceKind, changed: &Value) -> Vec<Key> {
-        if *kind == kind::POD { vec![Key::of(changed)] } else { Vec::new() }
+        if *kind == kind::POD { vec![kai_runtime::key_of(changed)] } else { Vec::new() }
     }
 
     async fn reconcile(&self, context: &Context, key: &Key) -> Result<Action> {

@@ -14,6 +14,7 @@ use kai_engine::input::{Key, SubGroupInput, TopologyConstraint};
 use kai_engine::order::evict::{EvictablePods, preemption_delay_end};
 use kai_engine::order::member::{self, Selection};
 use kai_engine::resource;
+use kai_engine::resource::QueueResource;
 use kai_units::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -225,7 +226,8 @@ fn request_of_step(case: &Case<'_>) -> CallOutcome {
 
 fn gpus_of_step(case: &Case<'_>) -> CallOutcome {
     let (recorded, pods) = step(case);
-    let gpus: i64 = pods.iter().map(|&pod| recorded.cluster.queue_request(pod, None)[2]).sum();
+    let gpus: i64 =
+        pods.iter().map(|&pod| recorded.cluster.queue_request(pod, None)[QueueResource::Gpu]).sum();
     let memory: i64 = pods.iter().map(|&pod| recorded.cluster.shape(pod).memory_on(0)).sum();
     same(case.result(), &json!([gpus as f64 / 1e6, memory]))
 }

@@ -5,6 +5,7 @@ use kai_engine::cluster::Cluster;
 use kai_engine::cluster::pod::Status;
 use kai_engine::input::{Key, WHOLE_GPU};
 use kai_engine::outcome::Decision;
+use kai_engine::resource::QueueResource;
 use kai_engine::verdict::{NodeFit, NodeRejection, PodRejection, QueueExcess, TopologyReason, Verdict};
 use std::collections::BTreeMap;
 
@@ -164,7 +165,7 @@ fn too_small(reason: &TopologyReason) -> String {
 /// Fair shares of GPUs: `team/alice 4`.
 pub(super) fn shares(outcome: &Outcome) -> Vec<String> {
     let share = |micro: i64| micro as f64 / WHOLE_GPU as f64;
-    outcome.queues.iter().map(|q| format!("{} {}", q.name, share(q.fair_share[2]))).collect()
+    outcome.queues.iter().map(|q| format!("{} {}", q.name, share(q.fair_share[QueueResource::Gpu]))).collect()
 }
 
 /// Evictions by preemptor: `reclaim for train: old-0 older-0>n2`, with the new node of a moved pod.

@@ -10,6 +10,7 @@ use kai_engine::input::{GpuRequest, WHOLE_GPU};
 use kai_engine::plugin::PluginSet;
 use kai_engine::policy::{Config, Params, PluginConfig, Policy, SearchDepth};
 use kai_engine::resource;
+use kai_engine::resource::QueueResource;
 use kai_engine::{Cycle, Observer, Outcome, plan_observed};
 use kai_units::{Span, Timestamp};
 use std::collections::BTreeMap;
@@ -132,7 +133,7 @@ impl Observer for EndState {
 fn pod_end(cluster: &Cluster, index: PodIdx, pod: &Pod) -> PodEnd {
     let shape = cluster.shape(index);
     let place = pod.state.place.as_ref();
-    let accepted = place.map_or(0, |place| cluster.accepted(index, place)[2]);
+    let accepted = place.map_or(0, |place| cluster.accepted(index, place)[QueueResource::Gpu]);
     PodEnd {
         status: status_name(pod.state.status),
         node: place.map(|p| cluster.text(cluster.nodes[p.node].name).to_owned()),

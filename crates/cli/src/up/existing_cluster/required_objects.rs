@@ -6,7 +6,7 @@ use kai_components::{Component, rbac};
 use kai_object as object;
 use kai_runtime::api::{Api, Part};
 use kai_runtime::kind::{self, ROLE, ROLE_BINDING};
-use kai_runtime::{Key, ResourceKind};
+use kai_runtime::ResourceKind;
 use kai_scheduler::resources::{BIND_REQUEST, POD_GROUP, QUEUE, TOPOLOGY};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -40,7 +40,7 @@ impl RequiredObjects {
         let mut objects = Self::default();
         for mut wanted in wanted(api).await? {
             wanted.object["metadata"]["labels"][MADE_BY.0] = Value::from(MADE_BY.1);
-            let key = Key::of(&wanted.object);
+            let key = kai_runtime::key_of(&wanted.object);
             match api.get_dynamic(&wanted.kind, &key).await {
                 Ok(existing) => objects.compare(wanted, existing),
                 Err(error) if error.is_not_found() => objects.missing.push(wanted),
@@ -145,7 +145,7 @@ pub(super) fn is_replaceable(kind: &ResourceKind) -> bool {
 
 /// Kind and name, such as `Queue default-queue`.
 pub(super) fn name(manifest: &Manifest) -> String {
-    format!("{} {}", manifest.kind.kind, Key::of(&manifest.object))
+    format!("{} {}", manifest.kind.kind, kai_runtime::key_of(&manifest.object))
 }
 
 /// Fields that have to match; administrators may change the others.

@@ -191,8 +191,10 @@ impl Plane {
                 let listed = api.list_dynamic(&POD, RESERVATION).await;
                 for pod in listed.map(|list| list.items).unwrap_or_default() {
                     if known.insert(object::uid(&pod).to_owned()) {
-                        let options =
-                            kai_reservation::Options { pod: Key::of(&pod), source: DeviceSource::Status };
+                        let options = kai_reservation::Options {
+                            pod: kai_runtime::key_of(&pod),
+                            source: DeviceSource::Status,
+                        };
                         let account_api = account_api.clone();
                         pods.spawn(async move {
                             // Fails where the pod is deleted meanwhile.
@@ -272,7 +274,10 @@ impl Plane {
         wait_until("no GPU is reserved", || async { cluster.reservations().await.is_empty() }).await;
         for kind in [NODE, QUEUE.clone()] {
             for item in self.in_pool(&kind, name).await {
-                self.api.delete_dynamic(&kind, &Key::of(&item), &DeleteOptions::default()).await.unwrap();
+                self.api
+                    .delete_dynamic(&kind, &kai_runtime::key_of(&item), &DeleteOptions::default())
+                    .await
+                    .unwrap();
             }
         }
     }

@@ -24,10 +24,8 @@ pub(super) async fn denied_requests_are_reported(plane: &Plane) -> usize {
     let ports: BTreeMap<&str, u16> = by_account.keys().map(|account| (*account, free_port())).collect();
     plane.restart_all(|component| vec![format!("--metrics-bind-address=127.0.0.1:{}", ports[component])]);
     for lease in plane.api().list_dynamic(&LEASE, NAMESPACE).await.unwrap().items {
-        let deleted = plane
-            .api()
-            .delete_dynamic(&LEASE, &kai_runtime::Key::of(&lease), &DeleteOptions::default())
-            .await;
+        let deleted =
+            plane.api().delete_dynamic(&LEASE, &kai_runtime::key_of(&lease), &DeleteOptions::default()).await;
         deleted.unwrap();
     }
     let each =

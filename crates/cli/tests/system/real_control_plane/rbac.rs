@@ -90,7 +90,7 @@ pub(super) fn roles() -> Vec<Role> {
         let kind =
             KINDS.into_iter().find(|kind| *kind.kind == *object::kind(role)).expect("the kind is known");
         let account = object::str_at(binding, "/subjects/0/name").to_owned();
-        Role { kind, key: Key::of(role), account, rules }
+        Role { kind, key: kai_runtime::key_of(role), account, rules }
     };
     bindings.map(of).collect()
 }

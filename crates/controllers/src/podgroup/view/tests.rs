@@ -72,15 +72,15 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn apply(view: &mut View, version: usize, step: &Step) -> BTreeSet<Key> {
-    let named = |prefix: char, at: u8| Key::new("", &format!("{prefix}{at}"));
+    let named = |prefix: char, at: u8| Key::new("", format!("{prefix}{at}"));
     match step {
         Step::Pod(at, to) => {
             let object = to.map(|(group, node, kind)| pod(*at, group, node, kind));
-            Pod::set(view, &Key::new("ns", &format!("p{at}")), object)
+            Pod::set(view, &Key::new("ns", format!("p{at}")), object)
         }
         Step::Group(at, to) => {
             let object = to.map(|class| group(*at, version, class));
-            GroupObject::set(view, &Key::new("ns", &format!("g{at}")), object)
+            GroupObject::set(view, &Key::new("ns", format!("g{at}")), object)
         }
         Step::Node(at, to) => NodeObject::set(view, &named('n', *at), to.map(|memory| node(*at, memory))),
         Step::Class(at, to) => {
