@@ -237,7 +237,7 @@ impl InvariantChecker {
 fn apply(pods: &mut BTreeMap<Key, Value>, event: WatchEvent<Value>) {
     match event {
         WatchEvent::Listed(all, _) => {
-            *pods = all.into_iter().map(|pod| (kai_runtime::key_of(&pod), pod)).collect()
+            *pods = all.into_iter().map(|pod| (kai_runtime::key_of(&pod), pod)).collect();
         }
         WatchEvent::Applied(pod) => {
             pods.insert(kai_runtime::key_of(&pod), pod);
