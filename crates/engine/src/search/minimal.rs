@@ -1,4 +1,4 @@
-//! `MinimalSet`: searches the cheapest victims after the other generators failed.
+//! `SmallestSet`: searches the cheapest victims after the other generators failed.
 //!
 //! With few victim batches every set is simulated, cheapest first, so that a failure is a proof. With many, nodes are
 //! ranked by the cost of freeing capacity on them (see [`super::node_costs`]).
