@@ -28,12 +28,12 @@ use kai_runtime::api::{self, DeleteOptions};
 use kai_runtime::backoff::{Backoff, BackoffPolicy};
 use kai_runtime::controller::Context;
 use kai_runtime::informer::Subscription;
+use kai_runtime::url::query_value;
 use kai_runtime::{Key, ResourceKind};
 use locks::Locks;
 use serde::Deserialize as _;
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -276,11 +276,8 @@ impl Reservations {
 
     /// The GPU groups that pods of a node use, as the server has them.
     async fn groups_in_use(&self, node: &str) -> Result<BTreeSet<String>> {
-        let query = format!(
-            "labelSelector={}&fieldSelector=spec.nodeName%3D{}",
-            label::GPU_GROUP,
-            percent_encode(node)
-        );
+        let query =
+            format!("labelSelector={}&fieldSelector=spec.nodeName%3D{}", label::GPU_GROUP, query_value(node));
         let pods = self.context.api.list_selected::<Pod>(&query, "").await;
         let pods = pods.during(|| format!("list the pods of node `{node}`"))?.items;
         let users = pods
@@ -371,9 +368,9 @@ impl Reservations {
 
     /// All pods of a group, as the server has them.
     async fn list_pods(&self, group: &str) -> Result<Vec<Arc<Pod>>> {
-        let value = percent_encode(group);
+        let value = query_value(group);
         let single = format!("labelSelector={}%3D{value}", label::GPU_GROUP);
-        let several = format!("labelSelector={}{value}%3D{value}", percent_encode(label::GPU_GROUP_PREFIX));
+        let several = format!("labelSelector={}{value}%3D{value}", query_value(label::GPU_GROUP_PREFIX));
         let mut pods = Vec::new();
         for query in [single, several] {
             let listed = self.context.api.list_selected::<Pod>(&query, "").await;
@@ -394,7 +391,7 @@ impl Reservations {
     /// The BindRequests for a node, as the server has them.
     async fn list_requests(&self, node: &str) -> Result<Vec<StoredRequest>> {
         let operation = || format!("list the bind requests for node `{node}`");
-        let query = format!("labelSelector={}%3D{}", label::SELECTED_NODE, percent_encode(node));
+        let query = format!("labelSelector={}%3D{}", label::SELECTED_NODE, query_value(node));
         let path = format!("{}?{query}", ResourceKind::of::<BindRequest>().path(""));
         let mut list = self.context.api.send("GET", &path, None).await.during(operation)?;
         let malformed = || Err(api::Error::Malformed { path: path.clone(), field: "items" });
@@ -403,19 +400,6 @@ impl Reservations {
             Some(Err(_)) | None => malformed().during(operation),
         }
     }
-}
-
-/// Encodes a value of a query.
-fn percent_encode(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            write!(encoded, "%{byte:02X}").expect("writing to a string does not fail");
-        }
-    }
-    encoded
 }
 
 #[cfg(test)]
@@ -437,11 +421,5 @@ mod tests {
         assert_eq!(progress(&pod("GPU-1", "Running", "")), Progress::Reported("GPU-1".to_owned()));
         assert_eq!(progress(&pod("", "Failed", "no GPU")), failed("no GPU"));
         assert_eq!(progress(&pod("GPU-1", "Succeeded", "")), failed("its phase is Succeeded"));
-    }
-
-    #[test]
-    fn query_values_are_percent_encoded() {
-        assert_eq!(percent_encode("runai-gpu-group/"), "runai-gpu-group%2F");
-        assert_eq!(percent_encode("a b=ü"), "a%20b%3D%C3%BC");
     }
 }

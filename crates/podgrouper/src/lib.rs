@@ -30,6 +30,7 @@ use kai_runtime::informer::{Informer, Informers};
 use kai_runtime::invalid::InvalidObject;
 use kai_runtime::kind::POD;
 use kai_runtime::process::Process;
+use kai_runtime::url::query_value;
 use kai_runtime::{Key, ResourceKind};
 use metadata::{Desired, Workload};
 use objects::{
@@ -149,7 +150,7 @@ pub async fn run(mut process: Process, options: Options) {
     }
     if let Some(key) = &options.default_priorities {
         let selector = format!("metadata.name={},metadata.namespace={}", key.name, key.namespace);
-        let query = format!("fieldSelector={}", encoded(&selector));
+        let query = format!("fieldSelector={}", query_value(&selector));
         informers = informers.with(Informer::<ConfigMap>::typed().query(query));
     }
     let informers = Arc::new(informers);
@@ -439,22 +440,13 @@ fn hash_json(value: &impl Serialize, hasher: &mut FxHasher) {
 }
 
 fn pod_query(options: &Options) -> String {
-    let field = encoded(&format!("spec.schedulerName={}", options.scheduler_name));
+    let field = query_value(&format!("spec.schedulerName={}", options.scheduler_name));
     let labels: Vec<String> =
         options.pod_label_selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
     if labels.is_empty() {
         return format!("fieldSelector={field}");
     }
-    format!("fieldSelector={field}&labelSelector={}", encoded(&labels.join(",")))
-}
-
-/// Percent-encodes a selector for a query.
-fn encoded(text: &str) -> String {
-    let one = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'/' => char::from(byte).to_string(),
-        _ => format!("%{byte:02X}"),
-    };
-    text.bytes().map(one).collect()
+    format!("fieldSelector={field}&labelSelector={}", query_value(&labels.join(",")))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use crate::objects::{MetaExt, OwnerObject, PodSummary};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kai_runtime::api::{self, Api};
-use kai_runtime::kind::{Key, ResourceKind};
+use kai_runtime::kind::{Key, ResourceKind, group_path};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
@@ -103,8 +103,8 @@ impl Resources {
         if let Some(known) = self.known.lock().get(&wanted) {
             return Ok(Some(known.clone()));
         }
-        let root = if api_version.contains('/') { "/apis" } else { "/api" };
-        let listed = match api.send("GET", &format!("{root}/{api_version}"), None).await {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let listed = match api.send("GET", &group_path(group, version), None).await {
             Err(error) if error.is_not_found() => return Ok(None),
             listed => listed?,
         };

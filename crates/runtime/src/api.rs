@@ -13,6 +13,7 @@ use crate::kind::{ApiObject, Key, ResourceKind};
 use crate::leader_election::Leadership;
 use crate::merge_patch::merge_patch;
 use crate::rate_limit::RateLimiter;
+use crate::url;
 use crate::watch_value::WatchValue;
 use futures::{AsyncBufRead, Stream, StreamExt as _};
 use http::Request;
@@ -45,6 +46,8 @@ pub enum Error {
     Timeout { path: String },
     #[error("{path} was not written: the lease is lost")]
     NotLeader { path: String },
+    #[error("`{path}` is not a valid path of a request")]
+    InvalidPath { path: String },
     #[error("{path} has no field `{field}`")]
     Malformed { path: String, field: &'static str },
     /// The server has the object, but its content does not fit the type.
@@ -80,7 +83,10 @@ impl Error {
                 }
             }
             Self::InvalidObject { source, .. } => format!("{self}: {source}"),
-            Self::Timeout { .. } | Self::NotLeader { .. } | Self::Malformed { .. } => self.to_string(),
+            Self::Timeout { .. }
+            | Self::NotLeader { .. }
+            | Self::InvalidPath { .. }
+            | Self::Malformed { .. } => self.to_string(),
         }
     }
 
@@ -106,7 +112,10 @@ impl Error {
         match self {
             Self::Request { .. } => matches!(self.code(), 0 | 408 | 429 | 500..=599),
             Self::Timeout { .. } => true,
-            Self::NotLeader { .. } | Self::Malformed { .. } | Self::InvalidObject { .. } => false,
+            Self::NotLeader { .. }
+            | Self::InvalidPath { .. }
+            | Self::Malformed { .. }
+            | Self::InvalidObject { .. } => false,
         }
     }
 
@@ -389,7 +398,7 @@ impl Api {
     ) -> Result<impl Stream<Item = Result<WatchEvent<Value>>> + use<>> {
         let path = kind.path("");
         let query = format!("{path}?watch=true&timeoutSeconds={seconds}&resourceVersion={resource_version}");
-        let request = self.request("GET", &query, "application/json", Vec::new());
+        let request = self.request("GET", &query, "application/json", Vec::new())?;
         let sent = self.circuit_breaker.admit().await;
         let events = Box::pin(self.client.request_events::<Unmanaged>(request));
         let events = self.observe("WATCH", &path, sent, events).await?;
@@ -460,7 +469,7 @@ impl Api {
         let (content_type, body) = body.map_or(("application/json", Vec::new()), |(content_type, body)| {
             (content_type, body.to_string().into_bytes())
         });
-        let request = self.request(method, path, content_type, body);
+        let request = self.request(method, path, content_type, body)?;
         // Boxed: the future is large, and every caller would embed it.
         let request = Box::pin(self.client.request::<Unmanaged>(request));
         self.observe(method, path, sent, request).await.map(Unmanaged::into_value)
@@ -477,7 +486,7 @@ impl Api {
         let (content_type, body) = body.map_or(("application/json", Vec::new()), |(content_type, body)| {
             (content_type, body.to_string().into_bytes())
         });
-        let request = self.request(method, path, content_type, body);
+        let request = self.request(method, path, content_type, body)?;
         let text = self.observe(method, path, sent, Box::pin(self.client.request_text(request))).await?;
         decode(&text).map_err(|source| {
             let object = Box::new(InvalidObject::new(&text, &source));
@@ -489,13 +498,13 @@ impl Api {
     /// The body of a response as text.
     pub(crate) async fn text(&self, path: &str) -> Result<String> {
         let sent = self.admit("GET", path).await?;
-        let request = self.request("GET", path, "application/json", Vec::new());
+        let request = self.request("GET", path, "application/json", Vec::new())?;
         self.observe("GET", path, sent, Box::pin(self.client.request_text(request))).await
     }
 
     /// The body of a streaming response.
     pub(crate) async fn stream(&self, path: &str) -> Result<impl AsyncBufRead + use<>> {
-        let request = self.request("GET", path, "application/json", Vec::new());
+        let request = self.request("GET", path, "application/json", Vec::new())?;
         let sent = self.circuit_breaker.admit().await;
         self.observe("WATCH", path, sent, Box::pin(self.client.request_stream(request))).await
     }
@@ -550,7 +559,18 @@ impl Api {
         error
     }
 
-    fn request(&self, method: &str, path: &str, content_type: &str, body: Vec<u8>) -> Request<Vec<u8>> {
+    /// Paths contain names that users wrote: one that makes no valid path is an error of that object.
+    fn request(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: Vec<u8>,
+    ) -> Result<Request<Vec<u8>>> {
+        let invalid = || Error::InvalidPath { path: path.to_owned() };
+        if url::has_dot_segment(path) {
+            return Err(invalid());
+        }
         Request::builder()
             .method(method)
             .uri(path)
@@ -558,7 +578,7 @@ impl Api {
             .header("accept", "application/json")
             .header("user-agent", self.user_agent)
             .body(body)
-            .expect("paths are made of valid names")
+            .map_err(|_| invalid())
     }
 }
 

@@ -3,6 +3,7 @@
 //! Group, version, kind, plural and scope come from the resource traits of `kube` and `k8s-openapi`, which the custom
 //! resources of `kai-api` implement too. The constants are for dynamic access to built-in kinds.
 
+use crate::url;
 use k8s_openapi::api::{
     admissionregistration, apps, batch, coordination, core, policy, rbac, resource, scheduling, storage,
 };
@@ -151,17 +152,25 @@ impl ResourceKind {
 
     /// The path of the collection, in one namespace or, with an empty namespace, in all.
     pub fn path(&self, namespace: &str) -> String {
-        let root = if self.group.is_empty() { "/api" } else { "/apis" };
-        let version = self.api_version();
+        let (root, plural) = (group_path(&self.group, &self.version), url::segment(&self.plural));
         if self.namespaced && !namespace.is_empty() {
-            format!("{root}/{version}/namespaces/{namespace}/{}", self.plural)
+            format!("{root}/namespaces/{}/{plural}", url::segment(namespace))
         } else {
-            format!("{root}/{version}/{}", self.plural)
+            format!("{root}/{plural}")
         }
     }
 
     pub fn path_of(&self, key: &Key) -> String {
-        format!("{}/{}", self.path(&key.namespace), key.name)
+        format!("{}/{}", self.path(&key.namespace), url::segment(&key.name))
+    }
+}
+
+/// The path of a group version, where discovery lists its resources.
+pub fn group_path(group: &str, version: &str) -> String {
+    if group.is_empty() {
+        format!("/api/{}", url::segment(version))
+    } else {
+        format!("/apis/{}/{}", url::segment(group), url::segment(version))
     }
 }
 
@@ -183,6 +192,7 @@ mod tests {
     fn paths_follow_group_and_namespace() {
         assert_eq!(POD.path_of(&Key::new("a", "b")), "/api/v1/namespaces/a/pods/b");
         assert_eq!(JOB.path(""), "/apis/batch/v1/jobs");
+        assert_eq!(POD.path_of(&Key::new("a/..", "x y?")), "/api/v1/namespaces/a%2F../pods/x%20y%3F");
         assert_eq!(NODE.path_of(&Key::new("", "n1")), "/api/v1/nodes/n1");
     }
 

@@ -20,6 +20,7 @@ pub mod leader_election;
 pub mod log;
 pub mod process;
 pub mod rate_limit;
+pub mod url;
 pub mod watch;
 pub mod watch_value;
 pub mod work_queue;

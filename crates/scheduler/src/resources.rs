@@ -8,7 +8,7 @@ use kai_cache::object::{
     PriorityClass, Queue, ResourceClaim, ResourceSlice, StorageClass, Topology,
 };
 use kai_cache::{Kind, Object, Stored};
-use kai_runtime::kind::{self, builtin};
+use kai_runtime::kind::{self, builtin, group_path};
 use kai_runtime::watch::{self, Source, WatchEvent};
 use kai_runtime::{Process, ResourceKind, api};
 use serde::de::DeserializeOwned;
@@ -66,7 +66,7 @@ pub async fn discover(api: &api::Api) -> api::Result<ServedApis> {
 }
 
 async fn is_served(api: &api::Api, kind: &ResourceKind) -> api::Result<bool> {
-    match api.send("GET", &format!("/apis/{}/{}", kind.group, kind.version), None).await {
+    match api.send("GET", &group_path(&kind.group, &kind.version), None).await {
         Ok(_) => Ok(true),
         Err(error) if error.is_not_found() => Ok(false),
         Err(error) => Err(error),

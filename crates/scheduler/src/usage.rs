@@ -13,6 +13,7 @@ use futures::future::try_join_all;
 use http::Request;
 use kai_clock::{Clock, Stopwatch};
 use kai_runtime::connect;
+use kai_runtime::url::query_value;
 use query::{Sample, WindowRange};
 use std::collections::BTreeMap;
 use tokio::time::Instant;
@@ -124,7 +125,7 @@ impl Source {
 
     async fn query(&self, expression: String, now: jiff::Timestamp) -> Result<Vec<Sample>, Error> {
         let time = now.as_microsecond() as f64 / 1e6;
-        let form = format!("query={}&time={time:.3}", query::encoded(&expression));
+        let form = format!("query={}&time={time:.3}", query_value(&expression));
         let request = Request::post("/api/v1/query")
             .header("content-type", "application/x-www-form-urlencoded")
             .header("accept", "application/json")

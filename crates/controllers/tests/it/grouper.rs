@@ -113,6 +113,31 @@ async fn invalid_annotation_is_reported_and_retried() {
     assert_eq!(test.list(&k::POD_GROUP).await.len(), 1);
 }
 
+/// kube-apiserver accepts any text in an owner reference.
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn owner_reference_that_is_no_url_is_reported_and_other_pods_are_grouped() {
+    let test = TestCluster::new(&[Component::Grouper]).await;
+    let owners = [("a b/v1", "X", "x y"), ("v1", "ConfigMap", "../secrets/s?a=b#c"), ("..", "X", "x")];
+    for (number, (api_version, kind, name)) in owners.into_iter().enumerate() {
+        let mut hostile = pod(&format!("hostile-{number}"), &json!({}), &json!({}));
+        hostile["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": api_version, "kind": kind, "name": name, "uid": "u"}]);
+        test.create(&k::POD, hostile).await;
+    }
+    test.create(&k::POD, pod("valid", &json!({}), &json!({}))).await;
+    test.group_of("valid").await;
+    test.sleep(60.0).await;
+    let events = test.list(&EVENT).await;
+    for number in 0..owners.len() {
+        let name = format!("hostile-{number}");
+        let reported = |event: &&Value| {
+            event["reason"] == "PodGrouperWarning" && event["involvedObject"]["name"] == name.as_str()
+        };
+        assert_eq!(events.iter().filter(reported).count(), 1, "{name}: {events:#?}");
+    }
+    assert_eq!(test.list(&k::POD_GROUP).await.len(), 1);
+}
+
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn topmost_owner_owns_the_group() {
     let test = TestCluster::new(&[Component::Grouper]).await;

@@ -22,6 +22,7 @@ use kai_cache::translate::pod as pods;
 use kai_engine::input::{self, ClaimDevice, Received, WHOLE_GPU};
 use kai_engine::outcome::{Bind, ExtendedClaim};
 use kai_runtime::api::Api;
+use kai_runtime::url::query_value;
 use kai_runtime::writer::{Done, Retry, Write, WritePriority};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -104,7 +105,11 @@ pub(crate) fn write(request: &BindRequest, done: Done) -> Write {
 /// The object that the server has under a request's name. Retries until the server answers.
 pub(crate) async fn look_up(api: &Api, key: &input::Key) -> Option<Value> {
     // A list with a field selector: the scheduler's role grants `list` but not `get`.
-    let path = format!("{}?fieldSelector=metadata.name%3D{}", BIND_REQUEST.path(&key.namespace), key.name);
+    let path = format!(
+        "{}?fieldSelector=metadata.name%3D{}",
+        BIND_REQUEST.path(&key.namespace),
+        query_value(&key.name)
+    );
     loop {
         match api.send("GET", &path, None).await {
             Ok(mut list) => return list["items"].get_mut(0).map(Value::take),

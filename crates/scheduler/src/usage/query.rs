@@ -6,7 +6,6 @@ use jiff::tz::TimeZone;
 use kai_units::duration;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 const QUEUE: &str = "queue_name";
 
@@ -54,18 +53,6 @@ pub(super) fn range(config: &Config, now: Timestamp) -> WindowRange {
     };
     let millis = (now.as_microsecond() - begins) / 1_000;
     if millis > 0 { WindowRange::Since(format!("{millis}ms")) } else { WindowRange::NotStarted }
-}
-
-/// Percent-encodes a form value.
-pub(super) fn encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len() * 2);
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => encoded.push(byte as char),
-            _ => write!(encoded, "%{byte:02X}").expect("writing to a string"),
-        }
-    }
-    encoded
 }
 
 /// A value and its queue; empty for series without the queue label.
