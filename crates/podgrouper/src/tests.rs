@@ -207,6 +207,6 @@ fn selectors_ignore_items_without_a_value_and_are_encoded() {
     let options = Options { pod_label_selector: parse_selector("a=b,junk,c/d=e"), ..Options::default() };
     assert_eq!(
         pod_query(&options),
-        "fieldSelector=spec.schedulerName%3Dkai-scheduler&labelSelector=a%3Db%2Cc/d%3De"
+        "fieldSelector=spec.schedulerName%3Dkai-scheduler&labelSelector=a%3Db%2Cc%2Fd%3De"
     );
 }
