@@ -47,6 +47,15 @@ pub fn name(object: &Value) -> &str {
     meta_str(object, "name")
 }
 
+/// Length of the longest object name: that of a DNS subdomain.
+pub const NAME_MAX: usize = 253;
+
+/// The first `length` characters of a valid object name, without separators at the end: the start of another name.
+pub fn name_start(name: &str, length: usize) -> &str {
+    let end = name.char_indices().nth(length).map_or(name.len(), |(at, _)| at);
+    if end == name.len() { name } else { name[..end].trim_end_matches(['-', '.']) }
+}
+
 pub fn namespace(object: &Value) -> &str {
     meta_str(object, "namespace")
 }

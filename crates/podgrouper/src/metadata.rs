@@ -8,6 +8,7 @@ use crate::objects::{MetaExt, OwnerObject, PodSummary};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kai_api::pod_group::{Preemptibility, SubGroup, TopologyConstraint};
 use kai_api::well_known::{annotation, label, name, priority_class};
+use kai_object as object;
 use kai_runtime::Key;
 use kai_units::{Span, duration};
 use serde_json::Value;
@@ -212,9 +213,11 @@ fn topology(top: &ObjectMeta) -> TopologyConstraint {
     }
 }
 
-/// The name of the pod group of an object, as KAI forms it.
+/// The name of the pod group of an object, as KAI forms it. The uid makes it unique, so that a name which would become too
+/// long for an object is cut; KAI does not schedule such a workload.
 pub fn name_of(name: &str, uid: &str) -> String {
-    format!("pg-{name}-{uid}")
+    let start = object::name_start(name, object::NAME_MAX.saturating_sub("pg--".len() + uid.len()));
+    format!("pg-{start}-{uid}")
 }
 
 /// The priority class of kinds without another default.

@@ -128,9 +128,11 @@ pub(crate) fn group_identity(group: &StoredGroup) -> Identity<'_> {
     identity(&group.metadata)
 }
 
-/// Whether a pod without owners is assigned to a group: nothing is left to do, unless that group is deleted.
+/// Whether a pod without owners is assigned to a group: nothing is left to do, unless that group is deleted. An empty name
+/// assigns it to none.
 pub(crate) fn is_assigned_without_owners(pod: &PodSummary) -> bool {
-    pod.metadata.owners().is_empty() && pod.metadata.annotation(annotation::POD_GROUP).is_some()
+    let group = pod.metadata.annotation(annotation::POD_GROUP).unwrap_or_default();
+    pod.metadata.owners().is_empty() && !group.is_empty()
 }
 
 /// Leaves what identifies an object and its version.

@@ -78,6 +78,16 @@ fn pod_without_owners_has_its_own_group() {
 }
 
 #[test]
+fn group_of_an_owner_with_a_long_name_has_a_valid_name() {
+    let uid = "0c2c8c5e-7b0e-4f0e-9d3c-0a6b8d3c4f5e";
+    let name = crate::metadata::name_of(&"j".repeat(253), uid);
+    assert_eq!(name.len(), 253);
+    assert!(name.starts_with("pg-j") && name.ends_with(&format!("j-{uid}")), "{name}");
+    let cut_at_a_dot = format!("{}.{}", "j".repeat(212), "k".repeat(40));
+    assert_eq!(crate::metadata::name_of(&cut_at_a_dot, uid), format!("pg-{}-{uid}", "j".repeat(212)));
+}
+
+#[test]
 fn pods_of_a_spark_application_share_a_group() {
     let labels = json!({"spark-app-name": "etl", "spark-app-selector": "spark-7"});
     assert_eq!(case(pod(labels, json!({})), vec![]).ok().name, "spark-7");

@@ -7,6 +7,7 @@ use crate::kind::{ApiObject, EVENT, Key, ResourceKind};
 use crate::writer::{Retry, Write, WritePriority, Writer};
 use indexmap::IndexMap;
 use kai_clock::Clock;
+use kai_object as object;
 use parking_lot::Mutex;
 use rustc_hash::FxHasher;
 use serde_json::{Map, Value, json};
@@ -142,7 +143,7 @@ impl Recorder {
             recorded.shift_remove_index(0);
         }
         let nanos = self.clock.now().as_nanosecond() as u64;
-        let name = format!("{}.{:x}", event.regarding.key.name, nanos ^ id.rotate_left(17));
+        let name = event_name(&event.regarding.key.name, nanos ^ id.rotate_left(17));
         let new = Recorded { name, count: 1, at: now };
         recorded.insert(id, new.clone());
         Some((new, true))
@@ -170,5 +171,23 @@ impl Recorder {
             "source": {"component": &*self.source}, "reportingComponent": &*self.source,
             "firstTimestamp": time, "lastTimestamp": time, "count": 1,
         })
+    }
+}
+
+/// The object's name and a number, as client-go forms it. The start of a long name is enough.
+fn event_name(object: &str, number: u64) -> String {
+    let number = format!("{number:x}");
+    format!("{}.{number}", object::name_start(object, object::NAME_MAX - number.len() - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn event_of_an_object_with_a_long_name_has_a_valid_name() {
+        assert_eq!(event_name("pod-1", 255), "pod-1.ff");
+        let long = "p".repeat(object::NAME_MAX);
+        assert_eq!(event_name(&long, u64::MAX).len(), object::NAME_MAX);
     }
 }
