@@ -251,6 +251,9 @@ impl Dims {
     }
     /// Quota charge of the MIG instances in a vector, in millionths of a GPU.
     pub fn mig_quota(&self, amounts: &Amounts) -> i64 {
-        amounts.iter().filter_map(|(dim, n)| self.mig[dim].map(|p| p.slices * n * (WHOLE_GPU / 1000))).sum()
+        let quotas = amounts.iter().filter_map(|(dim, n)| {
+            self.mig[dim].map(|profile| profile.slices.saturating_mul(n).saturating_mul(WHOLE_GPU / 1000))
+        });
+        quotas.fold(0, i64::saturating_add).clamp(-AMOUNT_MAX, AMOUNT_MAX)
     }
 }

@@ -5,7 +5,7 @@ use crate::dra::ExtendedRequest;
 use crate::input::{GpuRequest, SharedSpec};
 use crate::intern::Interner;
 use crate::numa::NumaRequests;
-use crate::resource::{self, Amounts, Dims, WHOLE_GPU};
+use crate::resource::{self, AMOUNT_MAX, Amounts, Dims, WHOLE_GPU};
 use crate::terms::TermRefs;
 
 /// A distinct specification.
@@ -55,7 +55,7 @@ impl Shape {
     /// MiB that a shared request uses of each device.
     pub fn memory_on(&self, gpu_memory: i64) -> i64 {
         match self.gpu {
-            GpuRequest::Fraction { hundredths, .. } => i64::from(hundredths) * gpu_memory / 100,
+            GpuRequest::Fraction { hundredths, .. } => i64::from(hundredths).saturating_mul(gpu_memory) / 100,
             GpuRequest::Memory { mib, .. } => mib,
             GpuRequest::None | GpuRequest::Whole(_) | GpuRequest::Mig => 0,
         }
@@ -64,15 +64,19 @@ impl Shape {
     pub fn hundredths_on(&self, gpu_memory: i64) -> i64 {
         match self.gpu {
             GpuRequest::Fraction { hundredths, .. } => i64::from(hundredths),
-            GpuRequest::Memory { mib, .. } => (mib.saturating_mul(100) + gpu_memory - 1) / gpu_memory.max(1),
+            GpuRequest::Memory { mib, .. } => {
+                mib.saturating_mul(100).saturating_add(gpu_memory - 1) / gpu_memory.max(1)
+            }
             GpuRequest::Whole(_) => 100,
             GpuRequest::None | GpuRequest::Mig => 0,
         }
     }
     /// Quota charge on a node with such GPUs, in millionths of a GPU.
     pub fn quota_on(&self, gpu_memory: i64) -> i64 {
+        // Sums over pods must not overflow, whatever a pod requests.
         let plain = if self.is_shared() {
-            self.hundredths_on(gpu_memory) * i64::from(self.devices()) * (WHOLE_GPU / 100)
+            let hundredths = self.hundredths_on(gpu_memory).saturating_mul(i64::from(self.devices()));
+            hundredths.saturating_mul(WHOLE_GPU / 100).min(AMOUNT_MAX)
         } else {
             self.request.get(resource::GPU)
         };
@@ -82,8 +86,8 @@ impl Shape {
     pub fn quota_estimate(&self, reference_memory: Option<i64>) -> i64 {
         match (self.gpu, reference_memory) {
             (GpuRequest::Memory { mib, devices }, Some(memory)) => {
-                (i128::from(devices) * i128::from(mib) * i128::from(WHOLE_GPU) / i128::from(memory.max(1)))
-                    as i64
+                let gpus = i128::from(devices) * i128::from(mib) * i128::from(WHOLE_GPU);
+                i64::try_from(gpus / i128::from(memory.max(1))).unwrap_or(AMOUNT_MAX).min(AMOUNT_MAX)
             }
             (GpuRequest::Memory { .. }, None) => 0,
             (GpuRequest::None | GpuRequest::Whole(_) | GpuRequest::Fraction { .. } | GpuRequest::Mig, _) => {
