@@ -41,9 +41,16 @@ pub(super) fn validate_claim(claim: &Value) -> Errors {
     let path = Path::of("spec");
     let spec = part(claim, "spec");
     validate_modes(&mut errors, spec, &path, "at least 1 access mode is required");
-    if spec.pointer("/resources/requests/storage").is_none() {
-        let resources = path.field("resources");
-        errors.push(Error::required(&resources.key("storage"), ""));
+    let resources = path.field("resources");
+    match spec.pointer("/resources/requests/storage") {
+        None => errors.push(Error::required(&resources.key("storage"), "")),
+        Some(amount) => {
+            let amount = amount.as_str().and_then(Quantity::parse);
+            if let Some(amount) = amount.filter(|amount| amount.is_negative() || amount.is_zero()) {
+                let detail = "must be greater than zero";
+                errors.push(Error::invalid(&resources.key("storage"), amount.to_string(), detail));
+            }
+        }
     }
     one_of(&mut errors, spec, &path, "volumeMode", &VOLUME_MODES);
     errors

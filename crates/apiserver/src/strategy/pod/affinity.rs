@@ -68,6 +68,10 @@ fn validate_node_term(errors: &mut Errors, term: &Value, path: &Path<'_>) {
         validate_requirement(errors, requirement, &path);
         let key = text(requirement, "key");
         invalid_all(errors, &path.field("key"), key, names::label_key(key));
+        let values = path.field("values");
+        for (index, value) in list(requirement, "values").iter().filter_map(Value::as_str).enumerate() {
+            invalid_all(errors, &values.index(index), value, names::label_value(value));
+        }
     }
     let fields = path.field("matchFields");
     for (index, requirement) in list(term, "matchFields").iter().enumerate() {

@@ -4,6 +4,7 @@ use super::container::{self, Known};
 use super::{affinity, volume};
 use crate::field::{Error, Path};
 use crate::names;
+use crate::object;
 use crate::strategy::checks::{Errors, invalid_all, labels, list, number, one_of, part, required_name, text};
 use serde_json::Value;
 
@@ -34,6 +35,18 @@ pub(in crate::strategy) fn validate(pod: &Value) -> Errors {
     }
     for field in ["containers", "initContainers"] {
         errors.extend(container::validate_images(list(spec, field), &path.field(field)));
+    }
+    // The claim of an ephemeral volume has the names of both.
+    let (pod, volumes) = (object::name(pod), path.field("volumes"));
+    for (index, volume) in list(spec, "volumes").iter().enumerate() {
+        let name = text(volume, "name");
+        let claim = format!("{pod}-{name}");
+        let faults = names::subdomain(&claim);
+        if !pod.is_empty() && volume.get("ephemeral").is_some() && !faults.is_empty() {
+            let details = faults.into_iter().map(|fault| format!("PVC name \"{claim}\": {fault}")).collect();
+            let path = volumes.index(index);
+            invalid_all(&mut errors, &path.field("name"), name, details);
+        }
     }
     errors
 }

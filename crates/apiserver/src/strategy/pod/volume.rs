@@ -2,6 +2,7 @@
 
 use crate::field::{Error, Path};
 use crate::names;
+use crate::quantity::Quantity;
 use crate::strategy::checks::{Errors, list, required_name, text};
 use serde_json::Value;
 
@@ -64,6 +65,11 @@ fn validate_source(volume: &Value, path: &Path<'_>) -> Errors {
         }
         for field in required.iter().filter(|field| source.get(**field).is_none_or(|value| value == "")) {
             errors.push(Error::required(&path.field(field), ""));
+        }
+        let limit = source.get("sizeLimit").and_then(Value::as_str).and_then(Quantity::parse);
+        if kind == "emptyDir" && limit.is_some_and(Quantity::is_negative) {
+            let detail = "SizeLimit field must be a valid resource quantity";
+            errors.push(Error::forbidden(&path.field("sizeLimit"), detail));
         }
         if kind == "projected" && list(source, "sources").iter().any(|source| !source.is_object()) {
             errors.push(Error::required(&path.field("sources"), ""));
