@@ -1,8 +1,9 @@
-//! Test support: scenario files, replays of KAI's recordings, and generated snapshot shapes.
+//! Test support: scenario files, replays of KAI's recordings, generated snapshot shapes, and hostile objects.
 //!
 //! Used from `tests/` folders and `xtask`, never linked into a shipped binary.
 
 pub mod calls;
+pub mod hostile;
 pub mod random;
 pub mod report;
 pub mod scenario;

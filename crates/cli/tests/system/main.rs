@@ -13,6 +13,7 @@ mod gang_scheduling;
 mod gpu_sharing;
 mod high_availability;
 mod historical_usage;
+mod hostile_tenants;
 mod lost_responses;
 mod node_failure;
 mod node_pools;

@@ -125,3 +125,33 @@ async fn queue_of_the_pod_group_takes_precedence_over_the_pod_label() {
     let queue = cluster.get(&kai_scheduler::resources::QUEUE, "b").await.unwrap();
     assert!(allocated(&queue).is_null() || allocated(&queue) == "0", "{queue}");
 }
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn pod_with_an_empty_group_annotation_or_a_long_name_gets_its_own_group() {
+    let cluster = TestCluster::new(1).await;
+    let long = "a".repeat(253);
+    cluster.create_pod(PodBuilder::new("empty", "default-queue", 1).pod_group("")).await;
+    cluster.create_pod(PodBuilder::new(&long, "default-queue", 1)).await;
+    cluster.wait_for_running("empty", 1).await;
+    cluster.wait_for_running(&long, 1).await;
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn absurd_gpu_requests_do_not_stop_the_scheduler() {
+    let cluster = TestCluster::new(1).await;
+    let most = i64::MAX.to_string();
+    for number in 0..2 {
+        let pod = PodBuilder::new(&format!("memory-{number}"), "default-queue", 0);
+        cluster.create_pod(pod.annotation("gpu-memory", &most)).await;
+        let mut pod = PodBuilder::new(&format!("mig-{number}"), "default-queue", 0);
+        let amount = json!({"nvidia.com/mig-7g.40gb": &most});
+        pod.object["spec"]["containers"][0]["resources"] = json!({"requests": amount, "limits": amount});
+        cluster.create_pod(pod).await;
+    }
+    cluster.sleep(Duration::from_secs(5)).await;
+    cluster.create_pod(PodBuilder::new("good", "default-queue", 1)).await;
+    cluster.wait_for_running("good", 1).await;
+    for prefix in ["memory", "mig"] {
+        assert_eq!(cluster.bound_pods(prefix).await, [], "no node has as much");
+    }
+}
