@@ -5,7 +5,7 @@
 
 mod clock;
 
-pub use clock::{Clock, micro_time, time};
+pub use clock::{Clock, Setter, micro_time, time};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Microseconds since the Unix epoch; 0 if the wall clock is before the epoch.

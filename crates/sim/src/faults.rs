@@ -54,6 +54,22 @@ pub struct FaultRates {
     pub crash: u32,
     /// A webhook responds with 500.
     pub webhook_error: u32,
+    /// A webhook responds with something else than a review.
+    pub webhook_garbage: u32,
+    /// A webhook denies the request.
+    pub webhook_denied: u32,
+    /// A request for a further page of a list is rejected with 410.
+    pub page_expired: u32,
+    /// A watch is served from a cache that lags by up to [`FaultRates::delay_max`]; per watch.
+    pub watch_lagging: u32,
+    /// A watch delivers nothing from this event on, as when the other end vanished, and breaks after
+    /// [`FaultRates::silence`], when keepalives have failed.
+    pub event_silenced: u32,
+    /// A watch ends inside an event.
+    pub event_torn: u32,
+    /// Objects in a page of a list, where the client requests more; 0 for as many as it requests.
+    pub page_objects: u32,
+    pub silence: Duration,
     pub delay_max: Duration,
     /// Time until a lost request fails.
     pub timeout: Duration,
@@ -77,6 +93,27 @@ impl FaultRates {
             webhook_error: 20_000,
             delay_max: Duration::from_secs(3),
             timeout: Duration::from_secs(10),
+            ..Self::default()
+        }
+    }
+
+    /// Faults of connections and of API servers that run side by side: silent and torn watches, caches that lag, lists in
+    /// small pages that arrive late or expire in the middle.
+    pub fn network() -> Self {
+        Self {
+            timeout_before: 5_000,
+            slow: 200_000,
+            expired: 20_000,
+            page_expired: 30_000,
+            watch_lagging: 300_000,
+            event_dropped: 2_000,
+            event_silenced: 3_000,
+            event_torn: 3_000,
+            page_objects: 2,
+            silence: Duration::from_secs(45),
+            delay_max: Duration::from_secs(5),
+            timeout: Duration::from_secs(10),
+            ..Self::default()
         }
     }
 }
@@ -111,6 +148,18 @@ impl Outage {
     pub fn storage_full(path: &str) -> Self {
         let message = "etcdserver: mvcc: database space exceeded".to_owned();
         Self { code: 500, message, retry_after: 0, path: path.to_owned(), reads: Reads::Served }
+    }
+
+    /// Forbids the requests whose path contains `path`, as when a role binding is deleted.
+    pub fn forbidden(path: &str) -> Self {
+        let message = "forbidden: the right was taken away".to_owned();
+        Self { code: 403, message, retry_after: 0, path: path.to_owned(), reads: Reads::Rejected }
+    }
+
+    /// Answers 404 for the paths that contain `path`, as while a definition is not installed.
+    pub fn not_served(path: &str) -> Self {
+        let message = "the server could not find the requested resource".to_owned();
+        Self { code: 404, message, retry_after: 0, path: path.to_owned(), reads: Reads::Rejected }
     }
 
     #[must_use]

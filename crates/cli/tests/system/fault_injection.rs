@@ -7,6 +7,7 @@
 
 mod cache_consistency;
 mod leader_election;
+mod network;
 
 use crate::test_cluster::{PodBuilder, TestCluster};
 use kai_components::name;
@@ -58,7 +59,7 @@ fn further_seeds_keep_invariants_and_converge() {
 }
 
 /// The range of seeds in an environment variable, or the default.
-fn seeds_from(variable: &str, default: std::ops::Range<u64>) -> std::ops::Range<u64> {
+pub(crate) fn seeds_from(variable: &str, default: std::ops::Range<u64>) -> std::ops::Range<u64> {
     let Ok(text) = std::env::var(variable) else { return default };
     let (first, end) = text.split_once("..").expect("a range such as 200..300");
     first.parse().expect("a number")..end.parse().expect("a number")
@@ -71,7 +72,7 @@ fn same_seed_produces_the_same_journal() {
     assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
 }
 
-fn in_virtual_time<T>(run: impl Future<Output = T>) -> T {
+pub(crate) fn in_virtual_time<T>(run: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.unwrap().block_on(run)
 }

@@ -103,3 +103,25 @@ pub(crate) async fn leader(cluster: &TestCluster, component: Component) -> Optio
     let replicas = REPLICAS.iter().find(|(of, _)| *of == component)?.1;
     replicas.into_iter().find(|name| holder.starts_with(&format!("{name}_")))
 }
+
+/// A leader that dies without releasing its lease is replaced after at most the lease duration (15 s) and one retry (2 s).
+pub(crate) const REPLACED_WITHIN: Duration = Duration::from_secs(20);
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn first_pod_is_bound_within_20_seconds_after_all_leaders_died() {
+    // The moment of the death within the retry period of the other replicas makes a difference.
+    for delay in [0, 700, 1_400, 1_900] {
+        let (cluster, _) = start(delay, [NodeGroup::gpu_nodes(1, 8)], &ComponentOptions::simulated()).await;
+        cluster.create_pod(crate::test_cluster::PodBuilder::new("before", "default-queue", 1)).await;
+        cluster.wait_for_running("before", 1).await;
+        cluster.sleep(Duration::from_secs(30) + Duration::from_millis(delay)).await;
+        for (component, _) in REPLICAS {
+            let leader = leader(&cluster, component).await.expect("each component has a leader");
+            cluster.backend.faults().partition(leader);
+        }
+        let died = tokio::time::Instant::now();
+        cluster.create_pod(crate::test_cluster::PodBuilder::new("after", "default-queue", 1)).await;
+        cluster.wait_until("the pod is bound", async || cluster.bound_pods("after").await.len() == 1).await;
+        assert!(died.elapsed() <= REPLACED_WITHIN, "bound after {:?} (delay {delay} ms)", died.elapsed());
+    }
+}

@@ -4,7 +4,7 @@ use super::{Client, Faults, Outage, lineage, watch_stream};
 use axum::body::Body;
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, Uri};
 use serde_json::json;
 use std::io;
 use std::task::{Context, Poll};
@@ -74,11 +74,14 @@ where
     S::Future: Send,
 {
     async fn respond(self, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
-        let query = request.uri().query().unwrap_or_default();
-        let watches = query.split('&').any(|part| matches!(part, "watch=true" | "watch=1"));
+        let read = Read::of(request.uri());
         let what = format!("{} {}", request.method(), request.uri());
-        let fault = self.fault(request.method(), request.uri().path(), watches);
-        let (parts, body) = request.into_parts();
+        let fault = self.fault(request.method(), request.uri().path(), read);
+        let watches = read == Read::Watch;
+        let (mut parts, body) = request.into_parts();
+        if let Some(uri) = self.small_page(&parts.uri) {
+            parts.uri = uri;
+        }
         let body = axum::body::to_bytes(body, BODY_BYTES_MAX).await?;
         self.faults.journal.note(&self.client, &format!("request {what} {fault:?}"), &body);
         let request = Request::from_parts(parts, Body::from(body));
@@ -108,17 +111,56 @@ where
 
 impl<S> FaultyService<S> {
     /// The first fault of the client and its ancestors.
-    fn fault(&self, method: &Method, path: &str, watches: bool) -> Fault {
+    fn fault(&self, method: &Method, path: &str, read: Read) -> Fault {
         let mut names = lineage(&self.client).zip(&self.incarnations);
         let found = names.find_map(|(name, incarnation)| {
-            let fault = self.faults.with(name, |client| fault(client, *incarnation, method, path, watches));
+            let fault = self.faults.with(name, |client| fault(client, *incarnation, method, path, read));
             (fault != Fault::Passed).then_some(fault)
         });
         found.unwrap_or(Fault::Passed)
     }
+
+    /// The request for a smaller page, where the client has small pages and asks for a larger one.
+    fn small_page(&self, uri: &Uri) -> Option<Uri> {
+        let mut sizes =
+            lineage(&self.client).map(|name| self.faults.with(name, |client| client.rates.page_objects));
+        let size = sizes.find(|size| *size > 0)?;
+        let query = uri.query()?;
+        let asked: u32 = query.split('&').find_map(|part| part.strip_prefix("limit=")?.parse().ok())?;
+        if asked <= size {
+            return None;
+        }
+        let query: Vec<String> = query
+            .split('&')
+            .map(|part| if part.starts_with("limit=") { format!("limit={size}") } else { part.to_owned() })
+            .collect();
+        format!("{}?{}", uri.path(), query.join("&")).parse().ok()
+    }
 }
 
-fn fault(client: &mut Client, incarnation: u64, method: &Method, path: &str, watches: bool) -> Fault {
+/// What a `GET` request reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Read {
+    Watch,
+    /// A page of a list after the first.
+    FurtherPage,
+    Other,
+}
+
+impl Read {
+    fn of(uri: &Uri) -> Self {
+        let query = uri.query().unwrap_or_default();
+        if query.split('&').any(|part| matches!(part, "watch=true" | "watch=1")) {
+            Self::Watch
+        } else if query.split('&').any(|part| part.starts_with("continue=") && part != "continue=") {
+            Self::FurtherPage
+        } else {
+            Self::Other
+        }
+    }
+}
+
+fn fault(client: &mut Client, incarnation: u64, method: &Method, path: &str, read: Read) -> Fault {
     let rates = client.rates;
     if client.incarnation.get() != incarnation {
         return Fault::Crashed;
@@ -135,8 +177,10 @@ fn fault(client: &mut Client, incarnation: u64, method: &Method, path: &str, wat
         Fault::LostBefore(wait)
     } else if let Some(outage) = client.outage.as_ref().filter(|outage| outage.applies_to(method, path)) {
         Fault::Outage(outage.clone())
-    } else if watches {
+    } else if read == Read::Watch {
         if client.occurs(rates.expired) { Fault::Rejected(StatusCode::GONE) } else { Fault::Passed }
+    } else if read == Read::FurtherPage && client.occurs(rates.page_expired) {
+        Fault::Rejected(StatusCode::GONE)
     } else if *method != Method::GET && client.occurs(rates.conflict) {
         Fault::Rejected(StatusCode::CONFLICT)
     } else if client.occurs(rates.timeout_after) {
@@ -164,7 +208,12 @@ fn rejection(code: StatusCode) -> Response<Body> {
 
 fn outage_response(outage: &Outage) -> Response<Body> {
     let code = StatusCode::from_u16(outage.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let reason = if code == StatusCode::TOO_MANY_REQUESTS { "TooManyRequests" } else { "InternalError" };
+    let reason = match code {
+        StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
+        StatusCode::FORBIDDEN => "Forbidden",
+        StatusCode::NOT_FOUND => "NotFound",
+        _ => "InternalError",
+    };
     error_response(code, reason, &outage.message, outage.retry_after)
 }
 

@@ -134,6 +134,65 @@ async fn watch_expires_at_its_start_and_between_events() {
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn watches_fall_silent_end_inside_an_event_or_lag() {
+    let silence = Duration::from_secs(45);
+    let server = TestServer::with(FaultRates { event_silenced: ALWAYS, silence, ..FaultRates::default() });
+    let begin = tokio::time::Instant::now();
+    let seen = events(&server.api("victim"), &server, 2).await;
+    assert!(matches!(seen.as_slice(), [Err(_)]), "{seen:?}");
+    assert_eq!(begin.elapsed(), silence);
+
+    let server = TestServer::with(FaultRates { event_torn: ALWAYS, ..FaultRates::default() });
+    let seen = events(&server.api("victim"), &server, 2).await;
+    assert!(names(&seen).is_empty(), "{seen:?}");
+
+    let delay_max = Duration::from_secs(5);
+    let server = TestServer::with(FaultRates { watch_lagging: ALWAYS, delay_max, ..FaultRates::default() });
+    let api = server.api("victim");
+    let version = api.list_dynamic(&CONFIG, "").await.unwrap().resource_version;
+    let stream = api.watch_dynamic(&CONFIG, &version, 60).await.unwrap();
+    pin_mut!(stream);
+    let other = server.api("other");
+    let later = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        other.create_dynamic(&CONFIG, "default", &config("a")).await.unwrap();
+        tokio::time::Instant::now()
+    };
+    let (event, created) = futures::join!(stream.next(), later);
+    assert!(matches!(event, Some(Ok(WatchEvent::Added(_)))));
+    assert!(created.elapsed() > Duration::ZERO && created.elapsed() <= delay_max, "{:?}", created.elapsed());
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn lists_have_small_pages_that_expire_in_the_middle() {
+    let server =
+        TestServer::with(FaultRates { page_objects: 1, page_expired: ALWAYS, ..FaultRates::default() });
+    for name in ["a", "b"] {
+        server.api("other").create_dynamic(&CONFIG, "default", &config(name)).await.unwrap();
+    }
+    let (api, path) = (server.api("victim"), CONFIG.path("default"));
+    let page = api.send("GET", &format!("{path}?limit=500"), None).await.unwrap();
+    assert_eq!(page["items"].as_array().map(Vec::len), Some(1));
+    let next = page["metadata"]["continue"].as_str().unwrap();
+    let error = api.send("GET", &format!("{path}?limit=500&continue={next}"), None).await.unwrap_err();
+    assert_eq!(error.code(), 410);
+    assert_eq!(api.list_dynamic(&CONFIG, "default").await.unwrap().items.len(), 2, "without a limit");
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn rights_and_kinds_are_missing_until_they_are_back() {
+    let server = TestServer::new();
+    let api = server.api("victim");
+    for (outage, code) in [(Outage::forbidden("/configmaps"), 403), (Outage::not_served("/configmaps"), 404)]
+    {
+        server.faults.set_outage("victim", outage);
+        assert_eq!(api.list_dynamic(&CONFIG, "").await.unwrap_err().code(), code);
+        server.faults.heal("victim");
+        assert!(api.list_dynamic(&CONFIG, "").await.is_ok());
+    }
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn partition_breaks_requests_and_watches_of_one_client() {
     let server = TestServer::new();
     let api = server.api("victim");
@@ -262,6 +321,14 @@ async fn webhook_calls_are_delayed_fail_or_time_out() {
     let (why, _) = write(&server, "broken").await;
     assert!(why.unwrap().contains("a simulated fault"));
 
+    for (rates, expected) in [
+        (FaultRates { webhook_garbage: ALWAYS, ..FaultRates::default() }, "failed calling webhook"),
+        (FaultRates { webhook_denied: ALWAYS, ..FaultRates::default() }, "denied by a simulated fault"),
+    ] {
+        server.faults.set_client_rates(&webhook_client(HOST), rates);
+        let why = write(&server, "refused").await.0.unwrap();
+        assert!(why.contains(expected), "{why}");
+    }
     for rates in [
         FaultRates { timeout_before: ALWAYS, ..FaultRates::default() },
         FaultRates { timeout_after: ALWAYS, ..FaultRates::default() },
@@ -277,7 +344,7 @@ async fn webhook_calls_are_delayed_fail_or_time_out() {
     assert!(write(&server, "cut").await.0.is_some());
     server.faults.heal_all();
     assert_eq!(write(&server, "healed").await, (None, Duration::ZERO));
-    assert_eq!(server.faults.counts(&webhook_client(HOST)).faulty_requests, 3);
+    assert_eq!(server.faults.counts(&webhook_client(HOST)).faulty_requests, 5);
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]

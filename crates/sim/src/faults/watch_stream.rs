@@ -3,9 +3,9 @@
 use super::{Client, Faults, lineage};
 use axum::body::Body;
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::future::select_all;
 use futures::stream::{self, BoxStream};
+use futures::{FutureExt as _, StreamExt};
 use http::Response;
 use kai_runtime::watch_value::WatchValue;
 use std::collections::VecDeque;
@@ -24,6 +24,10 @@ enum Fault {
     /// The stream ends before it.
     Dropped,
     Expired,
+    /// Nothing arrives any more; the stream breaks after this time.
+    Silenced(Duration),
+    /// The stream ends inside it.
+    Torn,
 }
 
 fn fault(client: &mut Client) -> Fault {
@@ -38,6 +42,10 @@ fn fault(client: &mut Client) -> Fault {
         Fault::Late(client.delay())
     } else if client.occurs(rates.event_repeated) {
         Fault::Repeated
+    } else if client.occurs(rates.event_silenced) {
+        Fault::Silenced(rates.silence)
+    } else if client.occurs(rates.event_torn) {
+        Fault::Torn
     } else {
         Fault::Passed
     };
@@ -45,6 +53,11 @@ fn fault(client: &mut Client) -> Fault {
         client.counts.faulty_events += 1;
     }
     fault
+}
+
+/// Draws the lag of a new watch.
+fn lag(client: &mut Client) -> Duration {
+    if client.occurs(client.rates.watch_lagging) { client.delay() } else { Duration::ZERO }
 }
 
 /// An open watch of a client.
@@ -60,6 +73,8 @@ struct FaultyWatch {
     lines: VecDeque<Bytes>,
     rest: Vec<u8>,
     repeated: Option<Bytes>,
+    /// How much later than they happen events arrive.
+    lag: Duration,
     ended: bool,
 }
 
@@ -71,6 +86,9 @@ pub(super) fn watch(faults: &Faults, client: &str, response: Response<Body>) -> 
         })
     });
     let (partitions, incarnations) = signals.unzip();
+    let mut lags = lineage(client).map(|name| faults.with(name, lag));
+    let lag = lags.find(|lag| !lag.is_zero()).unwrap_or_default();
+    drop(lags);
     let (parts, body) = response.into_parts();
     let watch = FaultyWatch {
         faults: faults.clone(),
@@ -81,6 +99,7 @@ pub(super) fn watch(faults: &Faults, client: &str, response: Response<Body>) -> 
         lines: VecDeque::new(),
         rest: Vec::new(),
         repeated: None,
+        lag,
         ended: false,
     };
     let events = stream::unfold(watch, |mut watch| async move {
@@ -128,6 +147,15 @@ impl FaultyWatch {
                     self.ended = true;
                     return Some(Ok(Bytes::from_static(EXPIRED)));
                 }
+                Fault::Silenced(wait) => {
+                    self.ended = true;
+                    tokio::time::sleep(wait).await;
+                    return Some(Err(broken()));
+                }
+                Fault::Torn => {
+                    self.ended = true;
+                    return Some(Ok(event.slice(..event.len() / 2)));
+                }
             }
         }
     }
@@ -147,11 +175,12 @@ impl FaultyWatch {
             if let Some(line) = self.lines.pop_front() {
                 return Some(Ok(line));
             }
+            let lag = self.lag;
             let chunk = tokio::select! {
                 biased;
                 () = first(&self.incarnations, |(incarnation, start)| incarnation.wait_for(move |now| now != *start)) => return std::future::pending().await,
                 () = first(&self.partitions, |partition| partition.wait_for(|partitioned| partitioned)) => continue,
-                chunk = self.chunks.next() => chunk?,
+                chunk = late(&mut self.chunks, lag) => chunk?,
             };
             match chunk {
                 Ok(chunk) => self.split(&chunk),
@@ -174,6 +203,18 @@ impl FaultyWatch {
             }
         }
     }
+}
+
+/// The next chunk, `lag` after it is there. Those that are there already follow at once.
+async fn late<T>(chunks: &mut BoxStream<'static, T>, lag: Duration) -> Option<T> {
+    if let Some(chunk) = chunks.next().now_or_never() {
+        return chunk;
+    }
+    let chunk = chunks.next().await;
+    if !lag.is_zero() {
+        tokio::time::sleep(lag).await;
+    }
+    chunk
 }
 
 /// Waits for the first of the signals; there is at least that of the client itself.

@@ -4,6 +4,7 @@ use super::{Client, Faults, lineage};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use kai_apiserver::admission::webhook::{WebhookResponse, WebhookTransport};
+use serde_json::{Value, json};
 use std::time::Duration;
 
 /// The client name of a webhook's host; all webhooks are children of `webhook`.
@@ -20,6 +21,8 @@ enum Fault {
     Passed,
     Delayed(Duration),
     Failed,
+    Garbage,
+    Denied,
     LostBefore,
     LostAfter,
 }
@@ -32,6 +35,10 @@ fn fault(client: &mut Client) -> Fault {
         Fault::LostBefore
     } else if client.occurs(rates.webhook_error) {
         Fault::Failed
+    } else if client.occurs(rates.webhook_garbage) {
+        Fault::Garbage
+    } else if client.occurs(rates.webhook_denied) {
+        Fault::Denied
     } else if client.occurs(rates.timeout_after) {
         Fault::LostAfter
     } else if client.occurs(rates.slow) {
@@ -65,6 +72,8 @@ impl WebhookTransport for Faults {
                     call.await
                 }
                 Fault::Failed => Ok((500, Bytes::from_static(b"a simulated fault"))),
+                Fault::Garbage => Ok((200, Bytes::from_static(b"{\"kind\": [\xff"))),
+                Fault::Denied => Ok((200, denial(asked))),
                 Fault::LostBefore => std::future::pending().await,
                 Fault::LostAfter => {
                     drop(call.await);
@@ -78,4 +87,17 @@ impl WebhookTransport for Faults {
             answered
         })
     }
+}
+
+/// A review that denies the request.
+fn denial(asked: &Bytes) -> Bytes {
+    let asked: Value = serde_json::from_slice(asked).unwrap_or_default();
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "response": {
+            "uid": asked["request"]["uid"], "allowed": false,
+            "status": {"code": 403, "message": "denied by a simulated fault"},
+        },
+    });
+    Bytes::from(review.to_string())
 }
