@@ -5,6 +5,7 @@
 
 use crate::kubernetes;
 use crate::repository::{REFERENCE_VARIABLE, Repository};
+use crate::soak;
 use anyhow::{Context, Result, bail};
 use kai_kubetest::control_plane::CACHE_VARIABLE;
 use kai_kubetest::kubectl::Kubectl;
@@ -24,6 +25,8 @@ struct Missing {
 pub(crate) fn run(repository: &Repository) -> Result<()> {
     let mut command = repository.cargo();
     command.args(["test", "--workspace", "--tests", "--locked", "--", "--ignored"]);
+    // Measured times mean little while other tests run: it is a step of its own.
+    command.args(["--skip", soak::TEST]);
     for Missing { what, tests, why } in configure(repository, &mut command)? {
         println!("tests that need {what} are left out: {why}");
         for test in tests {

@@ -1,7 +1,10 @@
 //! The real control plane, built from its own packages: `cargo xtask kubernetes`.
 //!
 //! `tests/kubernetes/go.mod` names the versions. The programs go to a folder under `target`, or to the one that
-//! `KAI_KUBERNETES_CACHE` names, and are built again only when that file changes.
+//! `KAI_KUBERNETES_CACHE` names, and are built again only when that file changes. `--version` builds another version
+//! beside them, from a module that is derived from that version's own.
+
+mod version;
 
 use crate::repository::Repository;
 use anyhow::{Context, Result, bail};
@@ -13,7 +16,7 @@ use std::process::{Command, Stdio};
 /// Where Go's own installer puts it, which need not be on the search path.
 const GO_INSTALLED: &str = "/usr/local/go/bin/go";
 
-/// What the programs say that they are; without it they call themselves version 0.
+/// The version in `tests/kubernetes/go.mod`, which the programs cannot know by themselves.
 const VERSION: &str = "v1.36.3";
 
 /// Programs and the packages that they are built from.
@@ -33,14 +36,22 @@ pub(crate) struct Args {
     /// Start it without controllers: nothing changes an object but a request.
     #[arg(long, requires = "run")]
     alone: bool,
+    /// Build this version instead, such as v1.34.1.
+    #[arg(long)]
+    version: Option<String>,
 }
 
 /// Builds what is missing and prints where it is, or starts it.
 pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
-    let folder = folder(repository)?;
-    build(repository, &folder)?;
+    let folder = match &args.version {
+        None => built(repository)?,
+        Some(version) => built_version(repository, version)?,
+    };
     if !args.run {
         println!("{}", folder.display());
+        if args.version.is_some() {
+            println!("tests run on this version with\n  export {CACHE_VARIABLE}={}", folder.display());
+        }
         return Ok(());
     }
     let controllers = if args.alone { Controllers::None } else { Controllers::Run };
@@ -61,7 +72,17 @@ pub(crate) fn programs(repository: &Repository) -> Result<Programs> {
 /// The folder of the built programs, building what is missing.
 pub(crate) fn built(repository: &Repository) -> Result<PathBuf> {
     let folder = folder(repository)?;
-    build(repository, &folder)?;
+    build(&repository.root.join("tests/kubernetes"), &folder, VERSION)?;
+    Ok(folder)
+}
+
+/// The folder of the built programs of another version, building what is missing.
+fn built_version(repository: &Repository, version: &str) -> Result<PathBuf> {
+    let version = version::Version::parse(version)?;
+    let folder = folder(repository)?.join(version.to_string());
+    let module = folder.join("module");
+    version::write_module(&version, &module)?;
+    build(&module, &folder, &version.to_string())?;
     Ok(folder)
 }
 
@@ -91,8 +112,7 @@ fn folder(repository: &Repository) -> Result<PathBuf> {
     }
 }
 
-fn build(repository: &Repository, folder: &Path) -> Result<()> {
-    let module = repository.root.join("tests/kubernetes");
+fn build(module: &Path, folder: &Path, version: &str) -> Result<()> {
     let wanted = std::fs::read_to_string(module.join("go.mod"))
         .with_context(|| format!("cannot read the module in `{}`", module.display()))?;
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
@@ -104,7 +124,7 @@ fn build(repository: &Repository, folder: &Path) -> Result<()> {
         }
         println!("[{}/{}] building {program}; the first time takes some minutes", number + 1, PACKAGES.len());
         let watch = Stopwatch::start();
-        build_one(&module, package, &built)?;
+        build_one(module, package, &built, version)?;
         std::fs::write(&stamp, &wanted).with_context(|| format!("cannot write `{}`", stamp.display()))?;
         println!(
             "[{}/{}] built {program} in {:.0} s",
@@ -116,10 +136,11 @@ fn build(repository: &Repository, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn build_one(module: &Path, package: &str, built: &Path) -> Result<()> {
+fn build_one(module: &Path, package: &str, built: &Path, version: &str) -> Result<()> {
+    let minor = version::Version::parse(version)?.minor.to_string();
     let mut flags = vec!["-s -w".to_owned()];
     for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
-        for (name, value) in [("gitVersion", VERSION), ("gitMajor", "1"), ("gitMinor", "36")] {
+        for (name, value) in [("gitVersion", version), ("gitMajor", "1"), ("gitMinor", &minor)] {
             flags.push(format!("-X {package}.{name}={value}"));
         }
     }

@@ -1,4 +1,5 @@
-//! Repository tasks: `cargo xtask ci`, `tidy`, `deny`, `conformance`, `bench`, `fuzz`, `kubernetes`, `api-suite`.
+//! Repository tasks: `cargo xtask ci`, `tidy`, `deny`, `conformance`, `bench`, `fuzz`, `seeds`, `soak`,
+//! `kubernetes`, `api-suite`.
 //!
 //! CI runs the same commands.
 #![expect(clippy::print_stdout, reason = "a command line tool prints")]
@@ -12,6 +13,8 @@ mod fuzz;
 mod ignored_tests;
 mod kubernetes;
 mod repository;
+mod seeds;
+mod soak;
 mod tidy;
 
 use clap::{Parser, Subcommand};
@@ -43,6 +46,10 @@ enum Task {
     Bench(bench::Args),
     /// Fuzz everything that reads foreign input, for a short while.
     Fuzz(fuzz::Args),
+    /// Run many seeds of the simulated faults, in parallel, and print those that fail.
+    Seeds(seeds::Args),
+    /// Run random workloads on the real control plane, while its programs and the components are killed.
+    Soak(soak::Args),
     /// Build the real control plane that tests compare with.
     Kubernetes(kubernetes::Args),
     /// Compare an API server with a real one, request by request.
@@ -59,6 +66,8 @@ fn main() -> anyhow::Result<()> {
         Task::Conformance(args) => conformance::run(&repository, &args),
         Task::Bench(args) => bench::run(&repository, &args),
         Task::Fuzz(args) => fuzz::run(&repository, &args),
+        Task::Seeds(args) => seeds::run(&repository, &args),
+        Task::Soak(args) => soak::run(&repository, &args),
         Task::Kubernetes(args) => kubernetes::run(&repository, &args),
         Task::ApiSuite(args) => api_suite::run(&repository, &args),
     }

@@ -6,13 +6,14 @@
 mod process;
 
 use crate::certificates::{Certificates, SigningKey};
-use crate::client::{Client, Server};
+use crate::client::{Client, Lines, Response, Server};
 use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
 use process::Process;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The programs that [`Programs::in_folder`] requires.
@@ -83,11 +84,18 @@ pub enum Audit {
 pub struct ControlPlane {
     // Fields are dropped in order: clients stop before their servers.
     controllers: Option<Process>,
-    api: Process,
-    store: Process,
+    api: Mutex<Process>,
+    store: Mutex<Process>,
     server: Server,
     certificates: Certificates,
     folder: Folder,
+}
+
+/// A program that [`ControlPlane::restart`] kills.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Killed {
+    ApiServer,
+    Store,
 }
 
 /// A temporary folder, removed on drop.
@@ -155,6 +163,7 @@ impl ControlPlane {
         let api = start(programs, "kube-apiserver", &arguments, &folder.0)?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, secure));
         let server = Server::new(address, &certificates.authority)?;
+        let (api, store) = (Mutex::new(api), Mutex::new(store));
         let mut plane = Self { controllers: None, api, store, server, certificates, folder };
         write(&plane.folder.0, "kubeconfig", &plane.kubeconfig())?;
         plane.wait_until_ready().await?;
@@ -206,30 +215,62 @@ impl ControlPlane {
 
     /// Process ids of kube-apiserver and etcd, for memory measurements.
     pub fn processes(&self) -> [u32; 2] {
-        [self.api.id(), self.store.id()]
+        [lock(&self.api).id(), lock(&self.store).id()]
     }
 
-    async fn wait_until_ready(&mut self) -> Result<(), Error> {
+    /// Kills a program, starts it again after `pause`, and waits until the API server is ready.
+    pub async fn restart(&self, killed: Killed, pause: Duration) -> Result<(), Error> {
+        let (name, process) = match killed {
+            Killed::ApiServer => ("kube-apiserver", &self.api),
+            Killed::Store => ("etcd", &self.store),
+        };
+        let failed = |source| Error::System { what: format!("restart {name}"), source };
+        lock(process).kill().map_err(failed)?;
+        tokio::time::sleep(pause).await;
+        lock(process).start_again().map_err(failed)?;
+        self.wait_until_ready().await
+    }
+
+    /// Reads a path as the administrator.
+    pub async fn get(&self, path: &str) -> Result<Response, Error> {
+        Ok(Client::new(self.server.clone()).send(admin_request(path)).await?)
+    }
+
+    /// Reads a path as the administrator, line by line: a watch.
+    pub async fn lines(&self, path: &str) -> Result<Lines, Error> {
+        Ok(self.server.stream(admin_request(path)).await?)
+    }
+
+    async fn wait_until_ready(&self) -> Result<(), Error> {
         let mut client = Client::new(self.server.clone());
         for _ in 0..READINESS_ATTEMPTS {
-            let request = Request::get("/readyz")
-                .header("host", "localhost")
-                .header("authorization", format!("Bearer {ADMIN_TOKEN}"))
-                .body(Full::<Bytes>::default())
-                .expect("the request is constant");
-            if client.send(request).await.is_ok_and(|response| response.status.is_success()) {
+            if client.send(admin_request("/readyz")).await.is_ok_and(|response| response.status.is_success())
+            {
                 return Ok(());
             }
-            if self.store.has_exited() {
-                return Err(Error::NotReady { name: "etcd", tail: self.store.tail() });
+            if lock(&self.store).has_exited() {
+                return Err(Error::NotReady { name: "etcd", tail: lock(&self.store).tail() });
             }
-            if self.api.has_exited() {
+            if lock(&self.api).has_exited() {
                 break;
             }
             tokio::time::sleep(READINESS_PERIOD).await;
         }
-        Err(Error::NotReady { name: "kube-apiserver", tail: self.api.tail() })
+        Err(Error::NotReady { name: "kube-apiserver", tail: lock(&self.api).tail() })
     }
+}
+
+fn admin_request(path: &str) -> Request<Full<Bytes>> {
+    Request::get(path)
+        .header("host", "localhost")
+        .header("authorization", format!("Bearer {ADMIN_TOKEN}"))
+        .body(Full::default())
+        .expect("callers pass valid paths")
+}
+
+/// A panic while a process was being started or killed does not matter to the next user.
+fn lock(process: &Mutex<Process>) -> MutexGuard<'_, Process> {
+    process.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn start(programs: &Programs, name: &str, arguments: &[String], folder: &Path) -> Result<Process, Error> {

@@ -5,9 +5,11 @@
 
 mod component_scenarios;
 mod control_plane;
+mod leader_failover;
 mod minimal_permissions;
 mod missing_permissions;
 mod rbac;
+mod soak;
 
 use crate::test_cluster::TestCluster;
 use crate::{
@@ -101,7 +103,7 @@ fn scenarios_pass_on_a_real_control_plane_with_minimal_permissions() {
     let scenarios: Vec<&Scenario> = SCENARIOS.iter().filter(is_selected).collect();
     assert!(!scenarios.is_empty(), "`KAI_REAL_SCENARIOS` names no scenario: {selected:?}");
     tokio::runtime::Runtime::new().unwrap().block_on(async {
-        let plane = Arc::new(Plane::start(&programs).await);
+        let plane = Arc::new(Plane::start(&programs, "real").await);
         let slots = Semaphore::new(CONCURRENCY);
         let all = futures::stream::iter(&scenarios).map(|scenario| run_scenario(&plane, &slots, scenario));
         let mut all = all.buffer_unordered(SCENARIOS.len());

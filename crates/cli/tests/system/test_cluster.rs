@@ -116,12 +116,18 @@ impl<B> TestCluster<B> {
         Key::new(if kind.namespaced { self.namespace() } else { "" }, &name)
     }
 
-    pub(crate) async fn create(&self, kind: &ResourceKind, mut object: Value) -> Value {
+    /// The object with its kind, and with the pool and the queue names of the test.
+    pub(crate) fn complete(&self, kind: &ResourceKind, mut object: Value) -> Value {
         object["apiVersion"] = Value::from(kind.api_version());
         object["kind"] = Value::from(&*kind.kind);
         if let Some(pool) = &self.scope.pool {
             node_pool::assign(&mut object, pool, &|queue| self.queue_name(queue));
         }
+        object
+    }
+
+    pub(crate) async fn create(&self, kind: &ResourceKind, object: Value) -> Value {
+        let object = self.complete(kind, object);
         let namespace = if kind.namespaced { self.namespace() } else { "" };
         self.api().create_dynamic(kind, namespace, &object).await.unwrap()
     }

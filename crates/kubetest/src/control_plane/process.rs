@@ -11,6 +11,9 @@ const TAIL_LINES: usize = 30;
 pub(super) struct Process {
     child: Child,
     log: PathBuf,
+    program: PathBuf,
+    arguments: Vec<String>,
+    folder: PathBuf,
 }
 
 impl Process {
@@ -18,15 +21,22 @@ impl Process {
     pub(super) fn start(program: &Path, arguments: &[String], folder: &Path) -> io::Result<Self> {
         let name = program.file_name().unwrap_or(program.as_os_str());
         let log = folder.join(name).with_extension("log");
-        let output = File::create(&log)?;
-        let child = Command::new(program)
-            .args(arguments)
-            .current_dir(folder)
-            .stdin(Stdio::null())
-            .stdout(output.try_clone()?)
-            .stderr(output)
-            .spawn()?;
-        Ok(Self { child, log })
+        let child = spawn(program, arguments, folder, File::create(&log)?)?;
+        let (program, arguments, folder) = (program.to_owned(), arguments.to_vec(), folder.to_owned());
+        Ok(Self { child, log, program, arguments, folder })
+    }
+
+    /// Kills the program, without giving it time to end.
+    pub(super) fn kill(&mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(|_| ())
+    }
+
+    /// Starts the killed program with the same arguments; its output is appended to its log.
+    pub(super) fn start_again(&mut self) -> io::Result<()> {
+        let output = File::options().append(true).open(&self.log)?;
+        self.child = spawn(&self.program, &self.arguments, &self.folder, output)?;
+        Ok(())
     }
 
     pub(super) fn has_exited(&mut self) -> bool {
@@ -44,6 +54,16 @@ impl Process {
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
     }
+}
+
+fn spawn(program: &Path, arguments: &[String], folder: &Path, output: File) -> io::Result<Child> {
+    Command::new(program)
+        .args(arguments)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(output.try_clone()?)
+        .stderr(output)
+        .spawn()
 }
 
 impl Drop for Process {

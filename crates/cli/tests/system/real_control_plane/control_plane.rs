@@ -55,6 +55,8 @@ const NAMESPACE_LABEL: (&str, &str) = ("scenarios", "here");
 /// The control plane, the components and the simulated nodes; dropping it stops them.
 pub(crate) struct Plane {
     components: Mutex<BTreeMap<String, Child>>,
+    /// Component and flags of every started process.
+    launches: Mutex<BTreeMap<String, (String, Vec<String>)>>,
     tasks: Mutex<JoinSet<()>>,
     control: ControlPlane,
     api: Api,
@@ -74,10 +76,13 @@ impl Drop for Plane {
 
 impl Plane {
     /// Starts the control plane, installs definitions and RBAC objects, and starts the components.
-    pub(super) async fn start(programs: &Programs) -> Self {
+    /// Their files go to `folder` below the target directory.
+    pub(super) async fn start(programs: &Programs, folder: &str) -> Self {
         let plane = ControlPlane::start_with(programs, Controllers::Run, Audit::Requests).await.unwrap();
         let api = connect_to(&plane.kubeconfig_file(), "test").await;
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("real");
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
+        // Logs of the last run.
+        let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         // The API server serves a CRD some time after it is created.
         wait_until("the CRDs are served", || async { install::install(&api).await.is_ok() }).await;
@@ -98,6 +103,7 @@ impl Plane {
         tasks.spawn(kubelet::run(connection, clock, options));
         let this = Self {
             components: Mutex::default(),
+            launches: Mutex::default(),
             tasks: Mutex::new(tasks),
             control: plane,
             api,
@@ -160,17 +166,58 @@ impl Plane {
     }
 
     pub(super) fn log_of(&self, name: &str) -> String {
-        std::fs::read_to_string(self.folder.join(format!("{name}.log"))).unwrap()
+        std::fs::read_to_string(self.log_file(name)).unwrap()
     }
 
-    fn start_component(&self, name: &str, component: &str, flags: &[&str]) {
-        let log = File::create(self.folder.join(format!("{name}.log"))).unwrap();
+    fn log_file(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.log"))
+    }
+
+    /// Starts a second replica of every running component.
+    pub(super) fn start_second_replicas(&self) {
+        let launches = self.launches.lock().clone();
+        for (name, (component, flags)) in launches {
+            let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+            self.start_component(&format!("{name}-2"), &component, &flags);
+        }
+    }
+
+    /// Names of the running processes.
+    pub(super) fn component_names(&self) -> Vec<String> {
+        self.components.lock().keys().cloned().collect()
+    }
+
+    /// Kills a process with SIGKILL. Returns false where it had ended by itself.
+    pub(super) fn kill_component(&self, name: &str) -> bool {
+        let mut component = self.components.lock().remove(name).expect("the process was started");
+        let ran = matches!(component.try_wait(), Ok(None));
+        component.kill().unwrap();
+        component.wait().unwrap();
+        ran
+    }
+
+    /// Starts a killed process with the same flags.
+    pub(super) fn start_again(&self, name: &str) {
+        let (component, flags) = self.launches.lock()[name].clone();
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        self.start_component(name, &component, &flags);
+    }
+
+    pub(super) fn control(&self) -> &ControlPlane {
+        &self.control
+    }
+
+    pub(super) fn start_component(&self, name: &str, component: &str, flags: &[&str]) {
+        let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        self.launches.lock().insert(name.to_owned(), (component.to_owned(), flags.clone()));
+        // What a process says that is started again follows what it said before.
+        let log = File::options().create(true).append(true).open(self.log_file(name)).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_kai"))
             .arg(component)
             .arg("--kubeconfig")
             .arg(self.kubeconfig_file(component))
             .args(["--metrics-bind-address=0", "--leader-elect", "--leader-election-namespace", NAMESPACE])
-            .args(flags)
+            .args(&flags)
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
@@ -195,10 +242,16 @@ impl Plane {
                             pod: kai_runtime::key_of(&pod),
                             source: DeviceSource::Status,
                         };
-                        let account_api = account_api.clone();
+                        let (account_api, api) = (account_api.clone(), api.clone());
                         pods.spawn(async move {
-                            // Fails where the pod is deleted meanwhile.
-                            let _ = kai_reservation::report(&account_api, &options).await;
+                            // A container that fails is restarted while its pod exists.
+                            while kai_reservation::report(&account_api, &options).await.is_err() {
+                                tokio::time::sleep(Duration::from_secs(1)).await;
+                                let pod = api.get_dynamic(&POD, &options.pod).await;
+                                if pod.is_err_and(|error| error.is_not_found()) {
+                                    break;
+                                }
+                            }
                         });
                     }
                 }
