@@ -196,11 +196,21 @@ impl Plane {
         ran
     }
 
-    /// Starts a killed process with the same flags.
+    /// Starts a killed process with the same flags. What it says follows what it said before.
     pub(super) fn start_again(&self, name: &str) {
-        let (component, flags) = self.launches.lock()[name].clone();
-        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        self.start_component(name, &component, &flags);
+        self.launch(name, File::options().append(true).open(self.log_file(name)).unwrap());
+    }
+
+    /// Starts the processes again that have ended, as a kubelet does. A replica that loses its lease ends.
+    pub(super) fn start_ended_again(&self) -> Vec<String> {
+        let mut components = self.components.lock();
+        let ended = components.iter_mut().filter(|(_, child)| !matches!(child.try_wait(), Ok(None)));
+        let ended: Vec<String> = ended.map(|(name, _)| name.clone()).collect();
+        drop(components);
+        for name in &ended {
+            self.start_again(name);
+        }
+        ended
     }
 
     pub(super) fn control(&self) -> &ControlPlane {
@@ -208,14 +218,18 @@ impl Plane {
     }
 
     pub(super) fn start_component(&self, name: &str, component: &str, flags: &[&str]) {
-        let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        self.launches.lock().insert(name.to_owned(), (component.to_owned(), flags.clone()));
-        // What a process says that is started again follows what it said before.
-        let log = File::options().create(true).append(true).open(self.log_file(name)).unwrap();
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        self.launches.lock().insert(name.to_owned(), (component.to_owned(), flags));
+        self.launch(name, File::create(self.log_file(name)).unwrap());
+    }
+
+    /// Starts a process as noted in `launches`.
+    fn launch(&self, name: &str, log: File) {
+        let (component, flags) = self.launches.lock()[name].clone();
         let child = Command::new(env!("CARGO_BIN_EXE_kai"))
-            .arg(component)
+            .arg(&component)
             .arg("--kubeconfig")
-            .arg(self.kubeconfig_file(component))
+            .arg(self.kubeconfig_file(&component))
             .args(["--metrics-bind-address=0", "--leader-elect", "--leader-election-namespace", NAMESPACE])
             .args(&flags)
             .stdin(Stdio::null())

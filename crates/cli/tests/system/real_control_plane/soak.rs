@@ -64,10 +64,18 @@ fn laws_hold_while_workloads_run_and_processes_are_killed() {
                 println!("{:6.1} s {what}", watch.elapsed().as_secs_f64());
             }
             cluster.sleep(Duration::from_millis(500 + u64::from(rng.next_u32() % 1_500))).await;
+            for name in plane.start_ended_again() {
+                println!("{:6.1} s {name} ended and is started again", watch.elapsed().as_secs_f64());
+            }
             observer.assert_holds();
         }
         println!("{:6.1} s no more faults", watch.elapsed().as_secs_f64());
         end(&cluster, &observer, &workloads).await;
+        for name in plane.component_names() {
+            let log = plane.log_of(&name);
+            let panic = log.lines().find(|line| line.contains("panicked at"));
+            assert_eq!(panic, None, "{name}");
+        }
         println!("{:6.1} s passed: {}", watch.elapsed().as_secs_f64(), observer.summary());
     });
 }
@@ -188,22 +196,17 @@ async fn disturb(cluster: &Soak, rng: &mut ChaCha8Rng) -> String {
         _ => {
             let names = plane.component_names();
             let name = &names[rng.next_u32() as usize % names.len()];
-            // A replica that lost its lease ends by itself, and is started again like one that was killed.
-            let ran = plane.kill_component(name);
+            plane.kill_component(name);
             tokio::time::sleep(pause).await;
             plane.start_again(name);
-            format!("{name} was {}", if ran { "killed" } else { "found ended" })
+            format!("{name} was killed")
         }
     }
 }
 
 /// Without faults and with fewer workloads than fit, all of them run, and nothing else remains.
 async fn end(cluster: &Soak, observer: &Observer, workloads: &[Workload]) {
-    for name in cluster.backend.component_names() {
-        // Replicas that ended, as one does that lost its lease, are started again by the kubelet.
-        cluster.backend.kill_component(&name);
-        cluster.backend.start_again(&name);
-    }
+    cluster.backend.start_ended_again();
     let (kept, gone): (Vec<&Workload>, Vec<&Workload>) =
         workloads.iter().partition(|workload| matches!(workload.kind, "one" | "half"));
     for workload in gone.into_iter().chain(kept.iter().copied().skip(NODES * GPUS as usize)) {
