@@ -203,10 +203,12 @@ impl Plane {
 
     /// Starts the processes again that have ended, as a kubelet does. A replica that loses its lease ends.
     pub(super) fn start_ended_again(&self) -> Vec<String> {
-        let mut components = self.components.lock();
-        let ended = components.iter_mut().filter(|(_, child)| !matches!(child.try_wait(), Ok(None)));
-        let ended: Vec<String> = ended.map(|(name, _)| name.clone()).collect();
-        drop(components);
+        let mut ended = Vec::new();
+        for (name, child) in self.components.lock().iter_mut() {
+            if !matches!(child.try_wait(), Ok(None)) {
+                ended.push(name.clone());
+            }
+        }
         for name in &ended {
             self.start_again(name);
         }
