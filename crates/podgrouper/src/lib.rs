@@ -407,9 +407,9 @@ fn skips(metadata: &ObjectMeta) -> bool {
     metadata.annotation(annotation::SKIP_GROUPING) == Some(label_value::TRUE)
 }
 
-/// The group that a pod is assigned to.
+/// The group that a pod is assigned to; an empty name assigns it to none.
 fn assigned_group(pod: &PodSummary) -> Option<Key> {
-    let name = pod.metadata.annotation(annotation::POD_GROUP)?;
+    let name = pod.metadata.annotation(annotation::POD_GROUP).filter(|name| !name.is_empty())?;
     Some(Key::new(pod.metadata.namespace_str(), name))
 }
 
