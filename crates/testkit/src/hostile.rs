@@ -1,11 +1,11 @@
-//! Generates objects that nobody expects, by seed: what a tenant, a broken controller or an attacker may write.
+//! Generates unexpected objects by seed: what a tenant, a broken controller or an attacker may write.
 //!
 //! Most of them are accepted by kube-apiserver; the rest is there because only a server can say which. [`generate`]
 //! returns the objects in the order in which they are created, and the owner references that are set afterwards, since
 //! cycles of owners need the uids that the server assigns.
 //!
-//! Valid pods request few resources, and others request more than any cluster has: a scheduler that handles both has
-//! room for its other tenants.
+//! Valid pods request few resources, and others request more than any cluster has: a scheduler that handles both
+//! has free capacity for its other tenants.
 
 mod objects;
 mod pods;
@@ -78,7 +78,7 @@ impl Names {
             pods: some("pod", 16),
             groups: some("group", 4),
             queues: some("queue", 5),
-            nodes: some("odd-node", 3),
+            nodes: some("new-node", 3),
             claims: some("claim", 4),
             volumes: some("volume", 4),
             config_maps: some("config", 3),

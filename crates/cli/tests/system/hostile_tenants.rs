@@ -1,4 +1,4 @@
-//! Objects that nobody expects, against the whole system: no component ends or panics, a neighbour is bound as fast as
+//! Unexpected objects against the whole system: no component ends or panics, a neighbour is bound as fast as
 //! without them, requests and memory stay bounded, and every pod that is not placed says why.
 //!
 //! The objects come from `kai_testkit::hostile`, by seed. `KAI_HOSTILE_SEEDS=100..200` selects other seeds, and a failure
@@ -181,7 +181,7 @@ async fn create_all(api: &Api, generated: &Hostile) -> usize {
         let kind = resource_kind(one);
         let stored = api.create_dynamic(&kind, object::namespace(&one.object), &one.object).await.ok();
         if let (Some(_), Some(status)) = (&stored, &one.status) {
-            // A status that is rejected leaves a node without resources, which is odd enough.
+            // A status that is rejected leaves a node without resources, which is unexpected too.
             let _ = api.patch_dynamic(&kind, &key(one), Part::Status, &json!({"status": status})).await;
         }
         created.push(stored);

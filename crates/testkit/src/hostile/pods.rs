@@ -382,7 +382,7 @@ fn others(random: &mut Random, _: &Names, pod: &mut Value) {
             pod["spec"]["containers"][0]["ports"] = Value::from(ports);
         }
         4 => pod["spec"]["priorityClassName"] = Value::from(*random.pick(&["missing", "train", "inference"])),
-        5 => pod["spec"]["schedulerName"] = Value::from("somebody-else"),
+        5 => pod["spec"]["schedulerName"] = Value::from("another-scheduler"),
         6 => pod["spec"]["hostNetwork"] = Value::from(true),
         _ => pod["spec"]["setHostnameAsFQDN"] = Value::from(true),
     }
