@@ -2,11 +2,13 @@
 
 mod transport;
 
+use crate::metrics::requests::RequestMetrics;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use prometheus::Registry;
 use std::path::PathBuf;
 use std::time::Duration;
-pub use transport::Keepalive;
+use transport::Keepalive;
 
 /// Time limit of a TCP connection with its TLS handshake; client-go allows as much for the handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -67,12 +69,12 @@ fn without_retries(mut config: Config) -> Config {
 
 /// A client that notices a peer that vanished ([`Keepalive`]).
 pub fn client(config: Config) -> Result<kube::Client, Error> {
-    client_with(config, Keepalive::default())
+    measured_client(config, &Registry::new())
 }
 
-/// As [`client`], with other limits.
-pub fn client_with(config: Config, keepalive: Keepalive) -> Result<kube::Client, Error> {
-    transport::client(config, keepalive)
+/// As [`client`]; its requests are counted in `metrics`.
+pub fn measured_client(config: Config, metrics: &Registry) -> Result<kube::Client, Error> {
+    transport::client(config, Keepalive::default(), RequestMetrics::register(metrics))
 }
 
 /// An unauthenticated client of a server that is not a Kubernetes API.

@@ -173,8 +173,11 @@ impl Recorder {
         }
         let mut object = json!({
             "apiVersion": regarding.kind.api_version(), "kind": regarding.kind.kind,
-            "name": regarding.key.name, "uid": regarding.uid,
+            "name": regarding.key.name,
         });
+        if !regarding.uid.is_empty() {
+            object["uid"] = Value::from(regarding.uid.as_str());
+        }
         if !regarding.key.namespace.is_empty() {
             object["namespace"] = Value::from(regarding.key.namespace.as_str());
         }

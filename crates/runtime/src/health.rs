@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long a watch may be interrupted before the process is no longer ready. Together with the time after which a silent
-/// connection counts as broken ([`Keepalive`](crate::connect::Keepalive)) this is less than 45 s.
+/// connection counts as broken (`Keepalive` of [`connect`](crate::connect)) this is less than 45 s.
 pub(crate) const INTERRUPTED_MAX: Duration = Duration::from_secs(10);
 
 /// The health of a process; clones share it.

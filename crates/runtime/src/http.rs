@@ -19,6 +19,17 @@ pub fn router(metrics: Registry, health: Health) -> Router {
         .route("/metrics", get(move || std::future::ready(scrape(&metrics))))
         .route("/healthz", get(|| std::future::ready("ok")))
         .route("/readyz", get(move || std::future::ready(ready(&health))))
+        .merge(profiling())
+}
+
+/// Why there are no profiles.
+pub const NO_PROFILES: &str = "this program offers no profiles over HTTP; hint: use `perf record -g -p PID` on its node, \
+                               and `perf script` or a flame graph of it";
+
+/// KAI's scheduler serves Go's profiles under these paths.
+pub fn profiling() -> Router {
+    let refused = || std::future::ready((StatusCode::NOT_IMPLEMENTED, format!("{NO_PROFILES}\n")));
+    Router::new().route("/debug/pprof/", get(refused)).route("/debug/pprof/{*profile}", get(refused))
 }
 
 fn scrape(metrics: &Registry) -> impl IntoResponse + use<> {
@@ -94,6 +105,18 @@ mod tests {
         assert_eq!(taken.expect_err("the port is taken").kind(), io::ErrorKind::AddrInUse);
         drop(listener);
         assert!(listen(":http").await.is_err_and(|error| error.to_string().contains("`http`")));
+    }
+
+    #[tokio::test]
+    async fn profiles_are_refused_with_a_reason() {
+        let (listener, address) = listen("127.0.0.1:0").await.unwrap();
+        let _server = tokio::spawn(serve(listener, router(Registry::new(), Health::default())));
+        let client = crate::connect::plain(&format!("http://{address}")).unwrap();
+        for path in ["/debug/pprof/", "/debug/pprof/profile?seconds=5"] {
+            let request = axum::http::Request::get(path).body(Vec::new()).unwrap();
+            let error = client.request_text(request).await.unwrap_err();
+            assert!(error.to_string().contains("perf record"), "{error}");
+        }
     }
 
     #[tokio::test]

@@ -16,6 +16,7 @@ mod historical_usage;
 mod lost_responses;
 mod node_failure;
 mod node_pools;
+mod older_resource_api;
 mod queue_limits;
 mod quick_start;
 mod real_control_plane;

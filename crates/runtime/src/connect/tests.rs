@@ -70,10 +70,17 @@ fn server() -> Listening {
 }
 
 async fn api(listening: &Listening, address: SocketAddr) -> Api {
+    measured_api(listening, address, &Registry::new()).await
+}
+
+async fn measured_api(listening: &Listening, address: SocketAddr, metrics: &Registry) -> Api {
     let file = Kubeconfig::from_yaml(&listening.kubeconfig()).unwrap();
     let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
     config.cluster_url = format!("https://{address}").parse().unwrap();
-    Api::new(client_with(without_retries(config), SHORT).unwrap(), "test")
+    Api::new(
+        transport::client(without_retries(config), SHORT, RequestMetrics::register(metrics)).unwrap(),
+        "test",
+    )
 }
 
 fn config_map(name: &str) -> Value {
@@ -155,6 +162,27 @@ async fn readiness_names_the_watch_that_is_blind() {
 fn silence_is_noticed_and_readiness_fails_within_45_seconds() {
     let Keepalive { idle, timeout } = Keepalive::default();
     assert!(idle + timeout + crate::health::INTERRUPTED_MAX < Duration::from_secs(45));
+}
+
+#[tokio::test]
+async fn requests_are_counted_by_code_method_and_host() {
+    let (listening, metrics) = (server(), Registry::new());
+    let address = listening.address();
+    let api = measured_api(&listening, address, &metrics).await;
+    api.create_dynamic(&CONFIG_MAP, "default", &config_map("a")).await.unwrap();
+    api.get_dynamic(&CONFIG_MAP, &crate::Key::new("default", "b")).await.unwrap_err();
+    drop(listening);
+    while api.get_dynamic(&CONFIG_MAP, &crate::Key::new("default", "a")).await.is_ok() {}
+    let text = prometheus::TextEncoder::new().encode_to_string(&metrics.gather()).unwrap();
+    for (code, method) in [("201", "POST"), ("404", "GET"), ("<error>", "GET")] {
+        let series = format!(
+            "rest_client_requests_total{{code=\"{code}\",host=\"{address}\",method=\"{method}\"}} 1\n"
+        );
+        assert!(text.contains(&series), "{series}{text}");
+    }
+    let series =
+        format!("rest_client_request_duration_seconds_count{{host=\"{address}\",verb=\"POST\"}} 1\n");
+    assert!(text.contains(&series), "{series}{text}");
 }
 
 /// HTTP/1.1 has no pings: the kernel probes an idle connection, which `/proc/net/tcp` shows as timer 2.

@@ -5,14 +5,18 @@
 //! accepts data. HTTP/1.1 has no pings; there the kernel probes the peer.
 
 use super::Error;
+use crate::metrics::requests::RequestMetrics;
+use http::{Request, Response};
+use hyper::body::Incoming;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::Config;
 use kube::client::{Body, ConfigExt as _};
 use std::time::Duration;
+use tokio::time::Instant;
 use tower::{BoxError, ServiceBuilder};
 
 /// HTTP/2 flow control window of a stream, as in Go's client.
@@ -24,11 +28,11 @@ const PROBES: u32 = 3;
 
 /// When a silent connection counts as broken: `idle` and `timeout` together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keepalive {
+pub(super) struct Keepalive {
     /// Silence after which the peer is asked for a sign of life.
-    pub idle: Duration,
+    pub(super) idle: Duration,
     /// How long the answer may take.
-    pub timeout: Duration,
+    pub(super) timeout: Duration,
 }
 
 impl Default for Keepalive {
@@ -37,7 +41,11 @@ impl Default for Keepalive {
     }
 }
 
-pub(super) fn client(config: Config, keepalive: Keepalive) -> Result<kube::Client, Error> {
+pub(super) fn client(
+    config: Config,
+    keepalive: Keepalive,
+    metrics: RequestMetrics,
+) -> Result<kube::Client, Error> {
     let url = config.cluster_url.to_string();
     let failed = |source| Error::Client { url: url.clone(), source };
     if config.proxy_url.is_some() {
@@ -60,8 +68,23 @@ pub(super) fn client(config: Config, keepalive: Keepalive) -> Result<kube::Clien
         .option_layer(config.auth_layer().map_err(failed)?)
         .layer(config.extra_headers_layer().map_err(failed)?)
         .map_err(BoxError::from)
-        .service(hyper);
+        .service_fn(move |request| measured(hyper.clone(), request, metrics.clone()));
     Ok(kube::Client::new(service, config.default_namespace))
+}
+
+/// Sends one request and counts it.
+async fn measured<C: Connect + Clone + Send + Sync + 'static>(
+    client: Client<C, Body>,
+    request: Request<Body>,
+    metrics: RequestMetrics,
+) -> Result<Response<Incoming>, hyper_util::client::legacy::Error> {
+    let method = request.method().clone();
+    let host = request.uri().authority().map(ToString::to_string).unwrap_or_default();
+    let began = Instant::now();
+    let response = client.request(request).await;
+    let code = response.as_ref().ok().map(Response::status);
+    metrics.observe(&method, &host, code, began.elapsed());
+    response
 }
 
 /// Plain or TLS connections that the kernel probes.
