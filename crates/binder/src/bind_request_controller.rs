@@ -57,7 +57,8 @@ enum AttemptResult {
 }
 
 impl Controller for BindRequestController {
-    const NAME: &'static str = "bind-requests";
+    /// As KAI's controller is called in metrics.
+    const NAME: &'static str = "bindrequest";
 
     fn workers(&self) -> usize {
         self.binder.options.concurrent_max.max(1) * WORKERS_PER_ATTEMPT

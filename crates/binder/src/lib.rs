@@ -36,7 +36,7 @@ use tokio::sync::Semaphore;
 pub async fn run(mut process: Process, options: Options) {
     let options = Arc::new(options);
     let informers = Arc::new(informers::informers());
-    let context = Context::new(process.api.clone(), Arc::clone(&informers), process.clock);
+    let context = Context::of(&process, Arc::clone(&informers));
     let reservations = Reservations::new(context.clone(), Arc::clone(&options));
     let groups = GpuGroupController {
         reservations: Arc::clone(&reservations),

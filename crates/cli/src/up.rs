@@ -15,6 +15,7 @@ use crate::args;
 use crate::embedded;
 use anyhow::{Context, Result, anyhow};
 use kai_components::signals::ShutdownSignals;
+use kai_components::supervisor::Restarts;
 use kai_components::{ComponentOptions, install};
 use kai_engine::plugin::PluginSet;
 use kai_sim::cluster::Error;
@@ -54,13 +55,14 @@ async fn run_cluster(
     saving: Option<Saving>,
 ) -> Result<()> {
     let seed = random_seed()?;
+    let restarts = Restarts::default();
     let (cluster, notes) = match &args.load {
         Some(file) => {
             let Loaded { state, notes } = state::load(file, seed).await?;
-            let cluster = start(args, plugins, nodes, seed, Some(state)).await;
+            let cluster = start(args, plugins, nodes, seed, Some(state), &restarts).await;
             (cluster.with_context(|| format!("cannot start from `{}`", file.display()))?, notes)
         }
-        None => (start(args, plugins, nodes, seed, None).await?, String::new()),
+        None => (start(args, plugins, nodes, seed, None, &restarts).await?, String::new()),
     };
     let mut signals = ShutdownSignals::listen()?;
     let listening = cluster.listening().context("the cluster serves its API")?;
@@ -72,7 +74,12 @@ async fn run_cluster(
         tokio::select! {
             biased;
             () = signals.wait() => break,
-            _ = ticks.tick() => status.show(),
+            _ = ticks.tick() => {
+                for notice in restarts.take() {
+                    status.print(&notice);
+                }
+                status.show();
+            }
         }
     }
     status.finish();
@@ -93,6 +100,7 @@ async fn start(
     nodes: Vec<NodeGroup>,
     seed: u64,
     state: Option<Vec<u8>>,
+    restarts: &Restarts,
 ) -> Result<Cluster> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, args.port));
     let mut builder = Cluster::builder().seed(seed).nodes(nodes).listen(address);
@@ -103,7 +111,7 @@ async fn start(
     install::install(cluster.api()).await?;
     if !args.no_scheduler {
         admission::install(&cluster).await?;
-        embedded::join(&mut cluster, &ComponentOptions::simulated(), plugins);
+        embedded::join_supervised(&mut cluster, &ComponentOptions::simulated(), plugins, restarts);
     }
     Ok(cluster)
 }

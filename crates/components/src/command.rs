@@ -106,7 +106,11 @@ fn find(command: &str) -> Option<&'static ComponentSpec> {
 
 fn subcommand(spec: &ComponentSpec) -> Command {
     let command = Command::new(spec.command).about(spec.about).aliases(spec.aliases);
-    (spec.command_line.augment)(command).about(spec.about)
+    let mut command = (spec.command_line.augment)(command).about(spec.about);
+    if let Some(port) = spec.ports.health {
+        command = command.mut_arg("health_probe_bind_address", |arg| arg.default_value(format!(":{port}")));
+    }
+    command
 }
 
 /// Flags without effect that were given; their help text marks them.
@@ -134,11 +138,27 @@ mod tests {
     #[test]
     fn given_flags_without_effect_are_named() {
         assert_eq!(
-            ignored(&["scheduler", "-zap-devel", "--profiler-port=1", "-qps=5"]),
-            ["zap-devel", "profiler-port"]
+            ignored(&["scheduler", "-zap-time-encoding=nano", "--pyroscope-address=a", "-qps=5"]),
+            ["zap-time-encoding", "pyroscope-address"]
         );
         assert_eq!(ignored(&["binder", "--scheduler-name", "a"]), ["scheduler-name"]);
         assert!(ignored(&["pod-grouper", "--scheduler-name", "a"]).is_empty());
+    }
+
+    #[test]
+    fn limits_of_requests_are_those_of_kai_and_each_can_be_given_alone() {
+        let parsed = |typed: &[&str]| {
+            let command = ComponentCommand::augment_subcommands(Command::new("kai"));
+            let typed = ["kai"].iter().chain(typed).map(OsString::from).collect();
+            let (command, typed) = adapt(command, typed);
+            let matches = command.try_get_matches_from(typed).expect("the flags are known");
+            format!("{:?}", ComponentCommand::from_arg_matches(&matches).expect("the flags are well-formed"))
+        };
+        for spec in crate::COMPONENTS {
+            assert!(parsed(&[spec.command]).contains("qps: 50.0, burst: 300,"), "{}", spec.command);
+            assert!(parsed(&[spec.command, "-burst", "7"]).contains("qps: 50.0, burst: 7,"));
+            assert!(parsed(&[spec.command, "-qps", "-1"]).contains("qps: -1.0, burst: 300,"));
+        }
     }
 
     #[test]

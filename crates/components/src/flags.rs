@@ -3,9 +3,11 @@
 
 pub mod go;
 
+use crate::logging;
 use crate::table::{METRICS_PORT, PLUGIN_SERVER_PORT, WEBHOOK_PORT};
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ValueEnum};
 use std::path::PathBuf;
+use tracing::level_filters::LevelFilter;
 
 /// Help of flags that KAI has and that do nothing here. A given one is named in a warning at the start.
 pub const NO_EFFECT: &str = "Accepted for compatibility with KAI; has no effect";
@@ -24,12 +26,12 @@ pub struct ProcessFlags {
     /// Namespace of the leader election lease; default: that of the pod.
     #[arg(long, value_name = "NAMESPACE")]
     pub leader_election_namespace: Option<String>,
-    /// Maximum requests per second to the API server; default: unlimited.
-    #[arg(long)]
-    pub qps: Option<f64>,
-    /// Maximum burst of requests; requires --qps.
-    #[arg(long)]
-    pub burst: Option<u32>,
+    /// Maximum requests per second to the API server, on average; -1 for no limit.
+    #[arg(long, default_value_t = 50.0, allow_hyphen_values = true)]
+    pub qps: f64,
+    /// Maximum burst of requests.
+    #[arg(long, default_value_t = 300)]
+    pub burst: u32,
     /// Address that /metrics, /healthz and /readyz are served on; 0 disables it.
     #[arg(
         long,
@@ -48,8 +50,24 @@ pub struct ProcessFlags {
     /// Log as JSON, one object per line.
     #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = false, action = ArgAction::Set)]
     pub log_json: bool,
+    /// Log from debug on, as text; `false`: from info on, as JSON. Without it, -v and --log-json decide.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub zap_devel: Option<bool>,
+    /// Format of the log; overrides --zap-devel and --log-json.
+    #[arg(long, value_name = "FORMAT")]
+    pub zap_encoder: Option<ZapEncoder>,
+    /// Level of the log: debug, info, error, panic, or a number above 0 for more detail; overrides --zap-devel and -v.
+    #[arg(long, value_name = "LEVEL", value_parser = logging::zap_level)]
+    pub zap_log_level: Option<LevelFilter>,
     #[command(flatten)]
     pub ignored: IgnoredFlags,
+}
+
+/// Formats of the log, as zap calls them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ZapEncoder {
+    Json,
+    Console,
 }
 
 /// Flags of KAI's programs that have no effect, accepted so that an installation can be taken over.
@@ -58,12 +76,6 @@ pub struct ProcessFlags {
 pub struct IgnoredFlags {
     #[arg(long, help = NO_EFFECT)]
     feature_gates: Option<String>,
-    #[arg(long, help = NO_EFFECT, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    zap_devel: Option<bool>,
-    #[arg(long, help = NO_EFFECT)]
-    zap_encoder: Option<String>,
-    #[arg(long, help = NO_EFFECT)]
-    zap_log_level: Option<String>,
     #[arg(long, help = NO_EFFECT)]
     zap_stacktrace_level: Option<String>,
     #[arg(long, help = NO_EFFECT)]
@@ -153,10 +165,12 @@ pub struct SchedulerFlags {
     num_of_status_recording_workers: Option<u32>,
     #[arg(long, help = NO_EFFECT, help_heading = COMPATIBILITY)]
     log_flush_frequency: Option<String>,
-    #[arg(long, help = NO_EFFECT, help_heading = COMPATIBILITY, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    enable_profiler: Option<bool>,
-    #[arg(long, help = NO_EFFECT, help_heading = COMPATIBILITY)]
-    profiler_port: Option<u16>,
+    /// Serve /debug/pprof on the profiler port, where it answers that there are no profiles.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = false, action = ArgAction::Set, help_heading = COMPATIBILITY)]
+    pub enable_profiler: bool,
+    /// Port of /debug/pprof.
+    #[arg(long, default_value_t = 8182, value_name = "PORT", help_heading = COMPATIBILITY)]
+    pub profiler_port: u16,
     #[arg(long, help = NO_EFFECT, help_heading = COMPATIBILITY)]
     pyroscope_address: Option<String>,
     #[arg(long, help = NO_EFFECT, help_heading = COMPATIBILITY)]

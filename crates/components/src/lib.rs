@@ -13,10 +13,14 @@ pub mod process;
 pub mod rbac;
 pub mod signals;
 pub mod spec;
+pub mod supervisor;
 
+mod election_events;
+mod logging;
 mod options;
 mod program;
 mod table;
+mod webhook_metrics;
 
 pub use in_process::{ComponentOptions, SchedulerHandle};
 pub use spec::{Component, ComponentSpec};

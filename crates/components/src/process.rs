@@ -1,10 +1,13 @@
 //! The lifecycle of a component: leader election, serving, running, and an orderly shutdown.
 
+use crate::election_events::ElectionEvents;
 use anyhow::{Context, Result, anyhow, bail};
 use kai_clock::Clock;
 use kai_runtime::api::Api;
 use kai_runtime::health::Health;
 use kai_runtime::leader_election::{Candidate, Leadership};
+use kai_runtime::metrics::leader_election::LeaderElectionMetrics;
+use kai_runtime::metrics::process::register_process;
 use kai_runtime::{Process, http};
 use prometheus::Registry;
 use std::time::Duration;
@@ -22,30 +25,45 @@ pub enum LeadershipState {
     Leading,
 }
 
+/// An acquired lease.
+struct Lead {
+    candidate: Candidate,
+    leadership: Leadership,
+    events: ElectionEvents,
+}
+
 /// A component that is connected to its cluster.
 pub struct ComponentProcess {
     pub name: String,
     pub api: Api,
     pub metrics: Registry,
     pub health: Health,
+    /// The component that events of leader election name; its identity where none is set, as in controller-runtime.
+    pub election_source: Option<String>,
     clock: Clock,
     /// Without it, the component runs without leader election.
     candidate: Option<Candidate>,
+    leads: Option<LeaderElectionMetrics>,
     servers: JoinSet<std::io::Result<()>>,
     leadership: watch::Sender<LeadershipState>,
 }
 
 impl ComponentProcess {
-    pub fn new(name: &str, api: Api, candidate: Option<Candidate>) -> Self {
-        let metrics = Registry::new();
+    /// A component whose metrics are registered in `metrics`, where its client is measured too.
+    pub fn new(name: &str, api: Api, candidate: Option<Candidate>, metrics: Registry) -> Self {
         api.register_metrics(&metrics);
+        register_process(&metrics);
+        let lease = candidate.as_ref().map(|candidate| candidate.lease.name.as_str());
+        let leads = lease.map(|lease| LeaderElectionMetrics::register(lease, &metrics));
         Self {
             name: name.to_owned(),
             api,
             metrics,
             health: Health::default(),
+            election_source: None,
             clock: Clock::system(),
             candidate,
+            leads,
             servers: JoinSet::new(),
             leadership: watch::Sender::new(LeadershipState::Standby),
         }
@@ -93,9 +111,15 @@ impl ComponentProcess {
                 leadership = candidate.acquire(&lease_api, self.clock) => leadership,
             };
             api = api.fenced(leadership.clone());
-            lead = Some((candidate, leadership));
+            let source = self.election_source.take().unwrap_or_else(|| candidate.identity.clone());
+            let events = ElectionEvents::start(lease_api.clone(), self.clock, candidate.clone(), &source);
+            events.became_leader();
+            lead = Some(Lead { candidate, leadership, events });
         }
         self.leadership.send_replace(LeadershipState::Leading);
+        if let Some(leads) = &self.leads {
+            leads.set(true);
+        }
         let process = Process::with(api, self.clock, &self.name, self.metrics.clone(), self.health.clone());
         let writer = process.writer.clone();
         {
@@ -113,24 +137,28 @@ impl ComponentProcess {
                 }
                 () = lease_api.unauthorized() => return Err(unauthorized()),
                 lease = lost(&lease_api, self.clock, lead.as_ref()) => {
+                    if let Some(lead) = &lead {
+                        lead.events.stopped_leading().await;
+                    }
                     bail!("leader election lost: lease `{lease}` is held by another replica")
                 }
                 Some(ended) = self.servers.join_next() => bail!("a server ended: {ended:?}"),
                 () = &mut running => return Err(anyhow!("{} stopped: one of its tasks ended", self.name)),
             }
         }
-        if let Some((candidate, _)) = &lead
-            && let Err(error) = candidate.release(&lease_api, self.clock).await
-        {
-            tracing::warn!(error = &error as &dyn std::error::Error, "cannot release the lease");
+        if let Some(lead) = &lead {
+            if let Err(error) = lead.candidate.release(&lease_api, self.clock).await {
+                tracing::warn!(error = &error as &dyn std::error::Error, "cannot release the lease");
+            }
+            lead.events.stopped_leading().await;
         }
         Ok(())
     }
 }
 
 /// Waits until the lease is lost, and returns its name.
-async fn lost(api: &Api, clock: Clock, lead: Option<&(Candidate, Leadership)>) -> String {
-    let Some((candidate, leadership)) = lead else { return std::future::pending().await };
+async fn lost(api: &Api, clock: Clock, lead: Option<&Lead>) -> String {
+    let Some(Lead { candidate, leadership, .. }) = lead else { return std::future::pending().await };
     candidate.renew(api, clock, leadership).await;
     candidate.lease.to_string()
 }
@@ -148,4 +176,38 @@ pub fn identity() -> Result<String> {
     let uuid =
         std::fs::read_to_string("/proc/sys/kernel/random/uuid").context("cannot draw a random name")?;
     Ok(format!("{}_{}", host.trim(), uuid.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kai_apiserver::{ApiServer, Options};
+    use kai_object as object;
+    use kai_runtime::Key;
+    use kai_runtime::kind::EVENT;
+    use kai_runtime::leader_election::Timing;
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn begin_and_end_of_leadership_are_events_of_the_lease() {
+        let server = ApiServer::new(&Options::new(1, Clock::system()));
+        let api = Api::new(kube::Client::new(server.service(), "default"), "binder");
+        let candidate = Candidate {
+            lease: Key::new("default", "binder"),
+            identity: "host_1".to_owned(),
+            timing: Timing::default(),
+        };
+        let process = ComponentProcess::new("binder", api.clone(), Some(candidate), Registry::new());
+        let shutdown = tokio::time::sleep(Duration::from_secs(5));
+        process.run(shutdown, |_process| std::future::pending()).await.expect("it ends in order");
+        let events = api.list_dynamic(&EVENT, "default").await.expect("events are served").items;
+        let mut messages: Vec<&str> = events.iter().map(|event| object::str_at(event, "/message")).collect();
+        messages.sort_unstable();
+        assert_eq!(messages, ["host_1 became leader", "host_1 stopped leading"]);
+        for event in &events {
+            let at = |path: &str| object::str_at(event, path);
+            assert_eq!((at("/involvedObject/kind"), at("/involvedObject/name")), ("Lease", "binder"));
+            assert_eq!((at("/type"), at("/reason")), ("Normal", "LeaderElection"));
+            assert_eq!(at("/source/component"), "host_1");
+        }
+    }
 }

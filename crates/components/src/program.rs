@@ -8,8 +8,8 @@ use crate::flags::{
 use crate::process::{self, ComponentProcess};
 use crate::signals::ShutdownSignals;
 use crate::spec::{Component, Lease};
-use crate::{flags, options};
-use anyhow::{Context, Result, bail};
+use crate::{flags, logging, options, webhook_metrics};
+use anyhow::{Context, Result};
 use kai_admission::queue::QuotaValidation;
 use kai_api::well_known::name::NAMESPACE;
 use kai_runtime::api::Api;
@@ -17,6 +17,7 @@ use kai_runtime::leader_election::Candidate;
 use kai_runtime::rate_limit::RateLimiter;
 use kai_runtime::{Key, Process, connect, http, log};
 use parking_lot::Mutex;
+use prometheus::Registry;
 use std::sync::Arc;
 
 impl Program for SchedulerFlags {
@@ -30,8 +31,13 @@ impl Program for SchedulerFlags {
                 "" => self.scheduler_name.clone(),
                 partition => format!("{}-{partition}", self.scheduler_name),
             };
-            let mut process = connect(Component::Scheduler, &flags, context, Some(lease)).await?;
+            let mut process = connect(Component::Scheduler, &flags, context, Some(lease.clone())).await?;
             process.name.clone_from(&self.scheduler_name);
+            process.election_source = Some(lease);
+            if self.enable_profiler {
+                tracing::warn!("`--enable-profiler`: {}", http::NO_PROFILES);
+                process.serve(&format!(":{}", self.profiler_port), http::profiling()).await?;
+            }
             if self.print_version {
                 tracing::info!(version = env!("CARGO_PKG_VERSION"), "starting the scheduler");
             }
@@ -70,7 +76,7 @@ impl Program for PodGroupControllerFlags {
             let options = options::pod_group_controller(self);
             let mut process = connect(Component::PodGroupController, &self.process, context, None).await?;
             if options.enable_webhook {
-                let router = kai_admission::podgroup::router();
+                let router = webhook_metrics::measured(kai_admission::podgroup::router(), &process.metrics);
                 process.spawn_server(serve_webhook(&self.webhook, router).await?);
             }
             run(process, |process| kai_controllers::podgroup::run(process, options)).await
@@ -85,6 +91,7 @@ impl Program for QueueControllerFlags {
             let mut process = connect(Component::QueueController, &self.process, context, None).await?;
             if options.enable_webhook {
                 let router = kai_admission::queue::router(process.api.clone(), quota_validation(&options));
+                let router = webhook_metrics::measured(router, &process.metrics);
                 process.spawn_server(serve_webhook(&self.webhook, router).await?);
             }
             run(process, |process| kai_controllers::queue::run(process, options)).await
@@ -123,16 +130,16 @@ async fn connect(
     context: &ProgramContext,
     lease: Option<String>,
 ) -> Result<ComponentProcess> {
-    let format = if flags.log_json { log::Format::Json } else { log::Format::Text };
-    log::start(log::level_of_verbosity(flags.verbosity), format);
+    log::start(logging::level(flags), logging::format(flags));
     for flag in &context.ignored_flags {
         tracing::warn!(flag, "{}", flags::NO_EFFECT);
     }
     let spec = component.spec();
     let config = connect::config(flags.kubeconfig.clone(), None).await?;
     let namespace = flags.leader_election_namespace.clone().unwrap_or_else(|| namespace(&config));
-    let mut api = Api::new(connect::client(config)?, spec.name);
-    if let Some(limit) = limit(flags)? {
+    let metrics = Registry::new();
+    let mut api = Api::new(connect::measured_client(config, &metrics)?, spec.name);
+    if let Some(limit) = RateLimiter::new(flags.qps, flags.burst) {
         api = api.rate_limited(limit);
     }
     let candidate = match spec.lease {
@@ -143,7 +150,7 @@ async fn connect(
         }),
         Some(_) | None => None,
     };
-    let mut process = ComponentProcess::new(spec.name, api, candidate);
+    let mut process = ComponentProcess::new(spec.name, api, candidate, metrics);
     let router = http::router(process.metrics.clone(), process.health.clone());
     process.serve(&flags.metrics_bind_address, router.clone()).await?;
     if flags.health_probe_bind_address != flags.metrics_bind_address {
@@ -172,14 +179,6 @@ async fn serve_webhook(
 
 fn quota_validation(options: &kai_controllers::queue::Options) -> QuotaValidation {
     if options.enable_quota_validation { QuotaValidation::Enabled } else { QuotaValidation::Disabled }
-}
-
-fn limit(flags: &ProcessFlags) -> Result<Option<RateLimiter>> {
-    match (flags.qps, flags.burst) {
-        (None, None) => Ok(None),
-        (None, Some(_)) => bail!("`--burst` is given without `--qps`; hint: give both, or neither"),
-        (Some(qps), burst) => Ok(RateLimiter::new(qps, burst.unwrap_or(300))),
-    }
 }
 
 /// The namespace of the lease: that of the pod, else that of the kubeconfig's context.

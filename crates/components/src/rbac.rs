@@ -21,6 +21,10 @@ const LEASE: Rule = Rule {
     reason: "leader election",
 };
 
+/// Of components that record no other events.
+const LEASE_EVENTS: Rule =
+    Rule { api_group: "", resources: &["events"], verbs: &["create"], reason: "events of leader election" };
+
 /// A role with its rules; cluster-wide without a namespace.
 struct Role {
     namespace: Option<&'static str>,
@@ -35,7 +39,9 @@ fn roles(spec: &ComponentSpec) -> Vec<Role> {
         reason: watch.reason,
     });
     let cluster = Role { namespace: None, rules: watched.chain(spec.rules.iter().copied()).collect() };
-    let lease = spec.lease.map(|_| Role { namespace: Some(NAMESPACE), rules: vec![LEASE] });
+    let records_events = spec.rules.iter().any(|rule| rule.resources.contains(&"events"));
+    let lease_rules = if records_events { vec![LEASE] } else { vec![LEASE, LEASE_EVENTS] };
+    let lease = spec.lease.map(|_| Role { namespace: Some(NAMESPACE), rules: lease_rules });
     let namespaced = spec
         .namespaced_rules
         .iter()

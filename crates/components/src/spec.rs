@@ -94,7 +94,7 @@ pub struct NamespacedRules {
 pub struct Ports {
     /// `/metrics`, `/healthz` and `/readyz`.
     pub metrics: u16,
-    /// A second port for `/healthz` and `/readyz`; off unless `--health-probe-bind-address` is given.
+    /// A second port for `/healthz` and `/readyz`; without one, it is off unless `--health-probe-bind-address` is given.
     pub health: Option<u16>,
     /// Admission webhooks over TLS.
     pub webhook: Option<u16>,

@@ -27,10 +27,13 @@ pub mod name {
 pub(crate) const METRICS_PORT: u16 = 8080;
 /// Port of the scheduler's plugin server, as in KAI.
 pub(crate) const PLUGIN_SERVER_PORT: u16 = 8081;
+/// Port of the probes of KAI's controllers, a second one beside that of `/metrics`.
+const PROBE_PORT: u16 = 8081;
 /// Port of webhooks: the default of controller-runtime.
 pub(crate) const WEBHOOK_PORT: u16 = 9443;
 
 const PORTS: Ports = Ports { metrics: METRICS_PORT, health: None, webhook: None, plugin_server: None };
+const PORTS_WITH_PROBES: Ports = Ports { health: Some(PROBE_PORT), ..PORTS };
 const HEALTH: Health = Health { liveness: "/healthz", readiness: "/readyz" };
 /// The defaults of controller-runtime, which KAI's controllers run with.
 const CONTROLLER_LEASE_TIMING: Timing =
@@ -144,7 +147,7 @@ const BINDER: ComponentSpec = ComponentSpec {
         namespace: RESOURCE_RESERVATION,
         rules: &[rule(CORE, &["pods"], &["create"], "GPU reservation pods")],
     }],
-    ports: PORTS,
+    ports: PORTS_WITH_PROBES,
     lease: Some(Lease { name: "2ad35f9c.kai.scheduler", timing: CONTROLLER_LEASE_TIMING }),
     health: HEALTH,
 };
@@ -179,7 +182,7 @@ const POD_GROUPER: ComponentSpec = ComponentSpec {
         rule("batch", &["cronjobs", "jobs"], &["get"], "owner chain of pods"),
     ],
     namespaced_rules: &[],
-    ports: PORTS,
+    ports: PORTS_WITH_PROBES,
     lease: Some(Lease { name: "54dff599.kai.scheduler", timing: CONTROLLER_LEASE_TIMING }),
     health: HEALTH,
 };
@@ -204,7 +207,7 @@ const POD_GROUP_CONTROLLER: ComponentSpec = ComponentSpec {
     ],
     rules: &[rule(SCHEDULING, &["podgroups/status"], &["patch"], "resource status of pod groups")],
     namespaced_rules: &[],
-    ports: Ports { webhook: Some(WEBHOOK_PORT), ..PORTS },
+    ports: Ports { webhook: Some(WEBHOOK_PORT), ..PORTS_WITH_PROBES },
     lease: Some(Lease { name: "o1x22tjj.kai.scheduler", timing: CONTROLLER_LEASE_TIMING }),
     health: HEALTH,
 };

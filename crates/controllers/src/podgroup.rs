@@ -14,8 +14,10 @@ pub mod view;
 use kai_api::well_known::name;
 use kai_api::{Pod, PodGroup};
 use kai_runtime::api::{self, Api};
+use kai_runtime::discovery;
 use kai_runtime::health::Health;
-use kai_runtime::kind::{Key, NODE, POD, PRIORITY_CLASS, RESOURCE_CLAIM, ResourceKind};
+use kai_runtime::kind::{Key, NODE, POD, PRIORITY_CLASS, ResourceKind};
+use kai_runtime::metrics::controller::{ControllerMetrics, Outcome};
 use kai_runtime::process::Process;
 use kai_runtime::watch::{self, Source, WatchEvent};
 use kai_runtime::watch_value::WatchValue;
@@ -29,6 +31,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use view::{Entry, GroupObject, View};
 
+/// As KAI's controller is called in metrics.
+const CONTROLLER: &str = "podgroup";
 /// How long the status of a group with pending pods may lag behind.
 const STATUS_DELAY_MAX: Duration = Duration::from_secs(2);
 /// Changes of a group are collected for this time; the pods of a gang change together.
@@ -54,7 +58,8 @@ pub async fn run(mut process: Process, options: Options) {
     let claims = claim_kind(&process.api).await;
     let controller = Arc::new(StatusController {
         view: Mutex::default(),
-        queue: WorkQueue::default(),
+        queue: WorkQueue::measured(CONTROLLER, &process.metrics),
+        metrics: ControllerMetrics::register(CONTROLLER, 1, &process.metrics),
         writer: process.writer.clone(),
         unlisted: WatchValue::new(4 + usize::from(claims.is_some())),
     });
@@ -97,6 +102,7 @@ impl Watches<'_> {
 struct StatusController {
     view: Mutex<View>,
     queue: WorkQueue,
+    metrics: ControllerMetrics,
     writer: Writer,
     /// How many resources have not been listed yet; totals of a part of the pods must not be written.
     unlisted: WatchValue<usize>,
@@ -129,7 +135,10 @@ impl StatusController {
         self.unlisted.wait_for(|unlisted| unlisted == 0).await;
         loop {
             let key = self.queue.next().await;
+            let measured = self.metrics.begin();
             self.reconcile(&key);
+            // The write ends later; a failure is counted then.
+            measured.end(Outcome::Success);
             self.queue.done(&key);
         }
     }
@@ -190,6 +199,7 @@ impl StatusController {
             Err(error) if error.is_not_found() => {}
             Err(error) => {
                 tracing::debug!(%key, error = &error as &dyn std::error::Error, "the status was not written; requeued");
+                self.metrics.begin().end(Outcome::Error);
                 self.queue.add_rate_limited(key);
             }
         }
@@ -212,22 +222,14 @@ pub fn remaining_delay(differs_for: Duration, has_pending: bool) -> Option<Durat
 /// The served version of `resource.k8s.io`; none where the API is not served. Repeats discovery until the server responds.
 async fn claim_kind(api: &Api) -> Option<ResourceKind> {
     loop {
-        let mut complete = true;
-        for version in ["v1", "v1beta2", "v1beta1"] {
-            match api.send("GET", &format!("/apis/{}/{version}", RESOURCE_CLAIM.group), None).await {
-                Ok(_) => return Some(ResourceKind { version: version.into(), ..RESOURCE_CLAIM }),
-                Err(error) if error.is_not_found() => {}
-                Err(error) => {
-                    tracing::warn!(
-                        error = &error as &dyn std::error::Error,
-                        "discovery of resource.k8s.io failed"
-                    );
-                    complete = false;
-                }
+        match discovery::resource_claims(api).await {
+            Ok(kind) => return kind,
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "discovery of resource.k8s.io failed"
+                );
             }
-        }
-        if complete {
-            return None;
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }

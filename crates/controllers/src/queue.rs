@@ -11,6 +11,7 @@ use kai_api::meta::Meta;
 use kai_api::value::null_is_empty;
 use kai_runtime::api::{self, Api, Part};
 use kai_runtime::kind::{Key, ResourceKind};
+use kai_runtime::metrics::controller::{ControllerMetrics, Outcome};
 use kai_runtime::process::Process;
 use kai_runtime::watch::{self, Source, WatchEvent};
 use kai_runtime::watch_value::WatchValue;
@@ -23,6 +24,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
+/// As KAI's controller is called in metrics.
+const CONTROLLER: &str = "queue";
 /// Changes of a queue are collected for this time before they are written.
 const COALESCE: Duration = Duration::from_secs(1);
 
@@ -82,7 +85,8 @@ pub async fn run(mut process: Process, options: Options) {
         api: process.api.clone(),
         ledger: Mutex::default(),
         metrics: Mutex::new(metrics),
-        queue: WorkQueue::default(),
+        queue: WorkQueue::measured(CONTROLLER, &process.metrics),
+        controller_metrics: ControllerMetrics::register(CONTROLLER, 1, &process.metrics),
         listed: WatchValue::new(Listed::default()),
     };
     let groups = Source::all(ResourceKind::of::<PodGroup>());
@@ -112,6 +116,7 @@ struct StatusController {
     ledger: Mutex<Ledger>,
     metrics: Mutex<Option<Metrics>>,
     queue: WorkQueue,
+    controller_metrics: ControllerMetrics,
     listed: WatchValue<Listed>,
 }
 
@@ -192,7 +197,9 @@ impl StatusController {
         self.listed.wait_for(|listed| listed.groups && listed.queues).await;
         loop {
             let key = self.queue.next().await;
+            let measured = self.controller_metrics.begin();
             let outcome = self.reconcile(&key.name).await;
+            measured.end(if outcome.is_ok() { Outcome::Success } else { Outcome::Error });
             self.queue.done(&key);
             match outcome {
                 Ok(()) => self.queue.forget(&key),

@@ -155,7 +155,7 @@ pub async fn run(mut process: Process, options: Options) {
     }
     let informers = Arc::new(informers);
     informers.start(&process.api, &process.health, &mut process.tasks);
-    let context = Context::new(process.api.clone(), informers, process.clock);
+    let context = Context::of(&process, informers);
     let grouper = Grouper {
         options,
         recorder: process.recorder.clone(),
@@ -181,7 +181,8 @@ struct Grouper {
 }
 
 impl Controller for Grouper {
-    const NAME: &'static str = "pod-grouper";
+    /// As KAI's controller is called in metrics.
+    const NAME: &'static str = "pod";
 
     fn workers(&self) -> usize {
         self.options.max_concurrent_reconciles

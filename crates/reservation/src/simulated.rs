@@ -34,7 +34,7 @@ impl Default for Options {
 pub async fn run(mut process: Process, options: Options) {
     let query = format!("labelSelector={}%3D{}", label::APP, options.app_label);
     let informers = Arc::new(Informers::default().with(Informer::<Pod>::typed().query(query).trim(trim)));
-    let context = Context::new(process.api.clone(), Arc::clone(&informers), process.clock);
+    let context = Context::of(&process, Arc::clone(&informers));
     informers.start(&process.api, &process.health, &mut process.tasks);
     process.tasks.spawn(controller::run(Simulated { namespace: options.namespace }, context));
     process.failed().await;

@@ -1,9 +1,17 @@
-//! Client configuration: from a kubeconfig, or in-cluster.
+//! Connections to the API server: configuration from a kubeconfig or in-cluster, and the client.
 
+mod transport;
+
+use crate::metrics::requests::RequestMetrics;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use prometheus::Registry;
 use std::path::PathBuf;
 use std::time::Duration;
+use transport::Keepalive;
+
+/// Time limit of a TCP connection with its TLS handshake; client-go allows as much for the handshake.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -23,6 +31,8 @@ pub enum Error {
         #[source]
         source: http::uri::InvalidUri,
     },
+    #[error("`tls-server-name` of the cluster is `{name}`, which is not a host name")]
+    ServerName { name: String },
     #[error("cannot connect to {url}")]
     Client {
         url: String,
@@ -49,18 +59,22 @@ pub async fn config(kubeconfig: Option<PathBuf>, context: Option<String>) -> Res
     Ok(without_retries(config))
 }
 
-/// Disables kube's read timeout, since watches are silent for long and [`Api`](crate::api::Api) has its own limit, and kube's
-/// retries: an eviction rejected by a disruption budget is a 429 like that of an overloaded server, and must not be repeated.
+/// Limits the time to connect, and disables kube's retries: an eviction rejected by a disruption budget is a 429 like
+/// that of an overloaded server, and must not be repeated.
 fn without_retries(mut config: Config) -> Config {
-    config.read_timeout = None;
-    config.write_timeout = Some(Duration::from_secs(30));
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.default_retry = false;
     config
 }
 
+/// A client that notices a peer that vanished ([`Keepalive`]).
 pub fn client(config: Config) -> Result<kube::Client, Error> {
-    let url = config.cluster_url.to_string();
-    kube::Client::try_from(config).map_err(|source| Error::Client { url, source })
+    measured_client(config, &Registry::new())
+}
+
+/// As [`client`]; its requests are counted in `metrics`.
+pub fn measured_client(config: Config, metrics: &Registry) -> Result<kube::Client, Error> {
+    transport::client(config, Keepalive::default(), RequestMetrics::register(metrics))
 }
 
 /// An unauthenticated client of a server that is not a Kubernetes API.
@@ -68,3 +82,6 @@ pub fn plain(url: &str) -> Result<kube::Client, Error> {
     let parsed = url.parse().map_err(|source| Error::Url { url: url.to_owned(), source })?;
     client(Config::new(parsed))
 }
+
+#[cfg(test)]
+mod tests;

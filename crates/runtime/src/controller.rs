@@ -7,11 +7,14 @@ use crate::api::{self, Api, DeleteOptions, Part};
 use crate::event::EventType;
 use crate::informer::{Informers, Subscription};
 use crate::kind::{ApiObject, Key, ResourceKind};
+use crate::metrics::controller::{ControllerMetrics, Outcome};
+use crate::process::Process;
 use crate::work_queue::WorkQueue;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use kai_clock::Clock;
 use kai_object as object;
+use prometheus::Registry;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +42,7 @@ impl Action {
 
 /// Reconciles objects named by keys.
 pub trait Controller: Send + Sync + Sized + 'static {
-    /// The name in logs.
+    /// The name in logs and metrics.
     const NAME: &'static str;
 
     /// How many keys are reconciled concurrently; one key never is.
@@ -179,6 +182,8 @@ pub struct Context {
     pub clock: Clock,
     /// Records events of dynamic objects; none where no events are recorded.
     pub events: Option<Arc<dyn EventSink>>,
+    /// Where controllers and their queues are measured; none where they are not.
+    pub metrics: Option<Registry>,
 }
 
 /// Records events of JSON objects.
@@ -187,9 +192,15 @@ pub trait EventSink: std::fmt::Debug + Send + Sync {
 }
 
 impl Context {
-    /// A context that records no events.
+    /// A context that records no events and has no metrics.
     pub fn new(api: Api, informers: Arc<Informers>, clock: Clock) -> Self {
-        Self { api, informers, clock, events: None }
+        Self { api, informers, clock, events: None, metrics: None }
+    }
+
+    /// The context of a component's controllers.
+    pub fn of(process: &Process, informers: Arc<Informers>) -> Self {
+        let metrics = Some(process.metrics.clone());
+        Self { metrics, ..Self::new(process.api.clone(), informers, process.clock) }
     }
 
     /// Records an event of type Normal.
@@ -302,7 +313,9 @@ pub async fn run_dynamic<C: DynamicController>(controller: C, context: Context) 
 /// Runs a controller. Never returns.
 pub async fn run<C: Controller>(controller: C, context: Context) {
     let controller = Arc::new(controller);
-    let queue = Arc::new(WorkQueue::default());
+    let measured = context.metrics.as_ref();
+    let queue = Arc::new(measured.map_or_else(WorkQueue::default, |to| WorkQueue::measured(C::NAME, to)));
+    let metrics = measured.map(|to| ControllerMetrics::register(C::NAME, controller.workers(), to));
     let watches = controller.watches();
     for watch in &watches {
         (watch.subscribe)(&controller, &context.informers, &queue);
@@ -316,12 +329,17 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
     drop(watches);
     let (controller, context) = (&*controller, &context);
     let reconcile = |key| async move { controller.reconcile(context, &key).await };
-    process(C::NAME, &queue, controller.workers(), reconcile).await;
+    process(C::NAME, &queue, controller.workers(), metrics.as_ref(), reconcile).await;
 }
 
 /// Reconciles the keys of a queue with so many workers, and requeues them as the result says. Never returns.
-pub async fn process<F>(name: &str, queue: &WorkQueue, workers: usize, reconcile: impl Fn(Key) -> F)
-where
+pub async fn process<F>(
+    name: &str,
+    queue: &WorkQueue,
+    workers: usize,
+    metrics: Option<&ControllerMetrics>,
+    reconcile: impl Fn(Key) -> F,
+) where
     F: Future<Output = api::Result<Action>>,
 {
     // The queue may have outlived an earlier worker.
@@ -333,10 +351,25 @@ where
             biased;
             Some((key, outcome)) = running.next() => conclude(name, queue, key, outcome),
             key = queue.next(), if is_idle => {
-                let outcome = reconcile(key.clone());
-                running.push(async move { (key, outcome.await) });
+                let measured = metrics.map(ControllerMetrics::begin);
+                let reconciling = reconcile(key.clone());
+                running.push(async move {
+                    let outcome = reconciling.await;
+                    if let Some(measured) = measured {
+                        measured.end(measured_outcome(&outcome));
+                    }
+                    (key, outcome)
+                });
             }
         }
+    }
+}
+
+fn measured_outcome(outcome: &api::Result<Action>) -> Outcome {
+    match outcome {
+        Ok(Action::AwaitChange) => Outcome::Success,
+        Ok(Action::RequeueAfter(_)) => Outcome::RequeueAfter,
+        Err(_) => Outcome::Error,
     }
 }
 

@@ -9,13 +9,21 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a watch may fail before the process is no longer ready.
-const FAILING_MAX: Duration = Duration::from_mins(1);
+/// How long a watch may be interrupted before the process is no longer ready. Together with the time after which a silent
+/// connection counts as broken (`Keepalive` of [`connect`](crate::connect)) this is less than 45 s.
+pub(crate) const INTERRUPTED_MAX: Duration = Duration::from_secs(10);
 
 /// The health of a process; clones share it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Health {
     state: Arc<Mutex<State>>,
+    interrupted_max: Duration,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self::tolerating(INTERRUPTED_MAX)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -26,10 +34,11 @@ struct State {
 
 #[derive(Debug)]
 enum Watch {
-    NotListed,
+    /// With the last error; empty before the first.
+    NotListed(String),
     Healthy,
-    /// Since when, and the last error.
-    Failing(Instant, String),
+    /// The store is not kept current: since when, and why.
+    Interrupted(Instant, String),
 }
 
 #[derive(Debug)]
@@ -40,9 +49,14 @@ struct Task {
 }
 
 impl Health {
+    /// Ready while no watch is interrupted for longer than this.
+    pub fn tolerating(interrupted_max: Duration) -> Self {
+        Self { state: Arc::default(), interrupted_max }
+    }
+
     /// Adds a watch that readiness depends on.
     pub fn watch(&self, name: &str) -> WatchHealth {
-        self.lock().watches.insert(name.to_owned(), Watch::NotListed);
+        self.lock().watches.insert(name.to_owned(), Watch::NotListed(String::new()));
         WatchHealth { health: self.clone(), name: name.to_owned() }
     }
 
@@ -58,12 +72,13 @@ impl Health {
         let now = Instant::now();
         let state = self.lock();
         let watches = state.watches.iter().filter_map(|(name, watch)| match watch {
-            Watch::NotListed => Some(format!("{name} have not been listed yet")),
-            Watch::Failing(since, why) if now.duration_since(*since) > FAILING_MAX => {
+            Watch::NotListed(why) if why.is_empty() => Some(format!("{name} have not been listed yet")),
+            Watch::NotListed(why) => Some(format!("{name} have not been listed yet: {why}")),
+            Watch::Interrupted(since, why) if now.duration_since(*since) > self.interrupted_max => {
                 let seconds = now.duration_since(*since).as_secs();
-                Some(format!("the watch of {name} has been failing for {seconds} s: {why}"))
+                Some(format!("{name} have not been watched for {seconds} s: {why}"))
             }
-            Watch::Healthy | Watch::Failing(..) => None,
+            Watch::Healthy | Watch::Interrupted(..) => None,
         });
         let tasks = state.tasks.iter().filter_map(|(name, task)| {
             let spent = now.duration_since(task.since?);
@@ -93,12 +108,12 @@ impl WatchHealth {
         }
     }
 
-    pub fn failing(&self, why: &str) {
+    /// The watch has ended or the list failed; changes are not seen until it is [`healthy`](Self::healthy) again.
+    pub fn interrupted(&self, why: &str) {
         if let Some(watch) = self.health.lock().watches.get_mut(&self.name) {
             match watch {
-                Watch::Healthy => *watch = Watch::Failing(Instant::now(), why.to_owned()),
-                Watch::NotListed => {}
-                Watch::Failing(_, last) => why.clone_into(last),
+                Watch::Healthy => *watch = Watch::Interrupted(Instant::now(), why.to_owned()),
+                Watch::NotListed(last) | Watch::Interrupted(_, last) => why.clone_into(last),
             }
         }
     }
@@ -128,14 +143,17 @@ mod tests {
         let health = Health::default();
         let pods = health.watch("pods");
         assert_eq!(health.problems(), ["pods have not been listed yet"]);
+        pods.interrupted("forbidden");
+        assert_eq!(health.problems(), ["pods have not been listed yet: forbidden"]);
         pods.healthy();
         assert!(health.problems().is_empty());
 
-        pods.failing("connection refused");
-        tokio::time::advance(Duration::from_secs(59)).await;
-        assert!(health.problems().is_empty(), "a failing watch is tolerated for a minute");
+        pods.interrupted("the server ended the watch");
+        tokio::time::advance(Duration::from_secs(9)).await;
+        pods.interrupted("connection refused");
+        assert!(health.problems().is_empty(), "an interruption is tolerated for ten seconds");
         tokio::time::advance(Duration::from_secs(2)).await;
-        assert_eq!(health.problems(), ["the watch of pods has been failing for 61 s: connection refused"]);
+        assert_eq!(health.problems(), ["pods have not been watched for 11 s: connection refused"]);
         pods.healthy();
 
         let cycle = health.begin("a cycle", Duration::from_secs(10));

@@ -1,15 +1,16 @@
 //! Shared runtime of all components around the Kubernetes API; independent of KAI.
 //!
-//! [`connect`] and [`api`] reach the server; [`watch`] and [`informer`] keep stores of its objects; [`controller`] and
+//! [`connect`], [`api`] and [`discovery`] reach the server; [`watch`] and [`informer`] keep stores of its objects; [`controller`] and
 //! [`work_queue`] reconcile; [`writer`] and [`event`] write in the background; [`leader_election`] activates one of several
-//! replicas; [`watch_value`] is the deterministic notification primitive; [`health`], [`http`] and [`log`] expose the state
-//! of a process. [`process::Process`] combines these.
+//! replicas; [`watch_value`] is the deterministic notification primitive; [`health`], [`http`], [`metrics`] and [`log`] expose
+//! the state of a process. [`process::Process`] combines these.
 //! Under a paused tokio runtime all of it runs on virtual time.
 
 pub mod api;
 pub mod backoff;
 pub mod connect;
 pub mod controller;
+pub mod discovery;
 pub mod event;
 pub mod health;
 pub mod http;
@@ -18,6 +19,7 @@ pub mod invalid;
 pub mod kind;
 pub mod leader_election;
 pub mod log;
+pub mod metrics;
 pub mod process;
 pub mod rate_limit;
 pub mod url;

@@ -97,6 +97,7 @@ pub async fn list_and_watch<T: DeserializeOwned>(
                 let began = Instant::now();
                 health.healthy();
                 watch_until_expired(api, source, health, version, &mut handle).await;
+                health.interrupted("the resource version has expired, and the list is read again");
                 // A server that expires its own lists at once must not be listed in a busy loop.
                 if began.elapsed() > BACKOFF.max {
                     backoff.reset();
@@ -106,7 +107,7 @@ pub async fn list_and_watch<T: DeserializeOwned>(
             }
             Err(error) => {
                 tracing::warn!(resource = %source.kind.plural, error = &error as &dyn std::error::Error, "cannot list");
-                health.failing(&error.to_string());
+                health.interrupted(&error.message());
                 tokio::time::sleep(backoff.next_delay()).await;
             }
         }
@@ -167,10 +168,10 @@ async fn watch_until_expired<T: DeserializeOwned>(
             (End::Expired, _) => return,
             (End::Resume(next), failure) => {
                 version = next;
-                if let Some(error) = failure {
-                    tracing::debug!(resource = %source.kind.plural, %error, "the watch was interrupted");
-                    health.failing(&error);
+                if let Some(error) = &failure {
+                    tracing::debug!(resource = %source.kind.plural, error, "the watch was interrupted");
                 }
+                health.interrupted(failure.as_deref().unwrap_or("the server ended the watch"));
                 if began.elapsed() > BACKOFF.max {
                     backoff.reset();
                 }
@@ -199,7 +200,7 @@ async fn watch<T: DeserializeOwned>(
     let stream = match api.stream(&path).await {
         Ok(stream) => stream,
         Err(error) if error.code() == 410 => return (End::Expired, None),
-        Err(error) => return (End::Resume(version), Some(error.to_string())),
+        Err(error) => return (End::Resume(version), Some(error.message())),
     };
     health.healthy();
     let mut stream = pin!(stream);

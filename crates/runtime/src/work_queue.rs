@@ -7,9 +7,13 @@
 
 use crate::backoff::BackoffPolicy;
 use crate::kind::Key;
+use crate::metrics::work_queue::{Depth, WorkQueueMetrics};
 use parking_lot::Mutex;
+use prometheus::Registry;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -19,15 +23,18 @@ const BACKOFF: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(50), Dur
 
 #[derive(Debug, Default)]
 pub struct WorkQueue {
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
     notify: Notify,
+    metrics: Option<WorkQueueMetrics>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     ready: VecDeque<Key>,
-    queued: FxHashSet<Key>,
-    processing: FxHashSet<Key>,
+    /// With the time when each was queued.
+    queued: FxHashMap<Key, Instant>,
+    /// With the time when each was handed out.
+    processing: FxHashMap<Key, Instant>,
     /// Added again while being processed.
     dirty: FxHashSet<Key>,
     /// By due time, then by arrival.
@@ -38,15 +45,27 @@ struct State {
 }
 
 impl WorkQueue {
+    /// A queue with the metrics `workqueue_*` of this controller.
+    pub fn measured(controller: &str, metrics: &Registry) -> Self {
+        let state: Arc<Mutex<State>> = Arc::default();
+        let weak = Arc::downgrade(&state);
+        let depth = move || weak.upgrade().map(|state| state.lock().depth()).unwrap_or_default();
+        let metrics = WorkQueueMetrics::register(controller, metrics, depth);
+        Self { state, notify: Notify::new(), metrics: Some(metrics) }
+    }
+
     /// Adds a key; one that is queued already keeps its position.
     pub fn add(&self, key: Key) {
-        self.state.lock().push(key);
+        self.push(&mut self.state.lock(), key);
         self.notify.notify_one();
     }
 
     /// Adds a key after a delay; of two due times of a key the earlier one counts.
     pub fn add_after(&self, key: Key, delay: Duration) {
         let at = Instant::now() + delay;
+        if let Some(metrics) = &self.metrics {
+            metrics.retries.inc();
+        }
         let mut state = self.state.lock();
         if let Some(known) = state.due.get(&key).copied() {
             if known.0 <= at {
@@ -81,7 +100,10 @@ impl WorkQueue {
     /// Ends the processing of a key; queues it again if it was added meanwhile.
     pub fn done(&self, key: &Key) {
         let mut state = self.state.lock();
-        state.processing.remove(key);
+        let began = state.processing.remove(key);
+        if let (Some(metrics), Some(began)) = (&self.metrics, began) {
+            metrics.work_seconds.observe(began.elapsed().as_secs_f64());
+        }
         if state.dirty.remove(key) {
             state.push(key.clone());
             drop(state);
@@ -92,7 +114,7 @@ impl WorkQueue {
     /// Queues the keys again that a worker held when it was dropped.
     pub fn requeue_abandoned(&self) {
         let mut state = self.state.lock();
-        let mut abandoned: Vec<Key> = std::mem::take(&mut state.processing).into_iter().collect();
+        let mut abandoned: Vec<Key> = std::mem::take(&mut state.processing).into_keys().collect();
         abandoned.sort_unstable();
         state.dirty.clear();
         for key in abandoned {
@@ -107,8 +129,13 @@ impl WorkQueue {
         loop {
             let next_due = {
                 let mut state = self.state.lock();
-                state.promote_due(Instant::now());
-                if let Some(key) = state.pop() {
+                while let Some(key) = state.take_due(Instant::now()) {
+                    self.push(&mut state, key);
+                }
+                if let Some((key, queued)) = state.pop() {
+                    if let Some(metrics) = &self.metrics {
+                        metrics.queue_seconds.observe(queued.elapsed().as_secs_f64());
+                    }
                     return key;
                 }
                 state.delayed.first_key_value().map(|((at, _), _)| *at)
@@ -123,32 +150,51 @@ impl WorkQueue {
             }
         }
     }
+
+    fn push(&self, state: &mut State, key: Key) {
+        if state.push(key)
+            && let Some(metrics) = &self.metrics
+        {
+            metrics.adds.inc();
+        }
+    }
 }
 
 impl State {
-    fn push(&mut self, key: Key) {
-        if self.processing.contains(&key) {
-            self.dirty.insert(key);
-        } else if self.queued.insert(key.clone()) {
-            self.ready.push_back(key);
+    /// Returns whether the key was not waiting already.
+    fn push(&mut self, key: Key) -> bool {
+        if self.processing.contains_key(&key) {
+            return self.dirty.insert(key);
         }
+        let Entry::Vacant(entry) = self.queued.entry(key) else { return false };
+        self.ready.push_back(entry.key().clone());
+        entry.insert(Instant::now());
+        true
     }
 
-    fn pop(&mut self) -> Option<Key> {
+    /// The next key, and when it was queued.
+    fn pop(&mut self) -> Option<(Key, Instant)> {
         let key = self.ready.pop_front()?;
-        self.queued.remove(&key);
-        self.processing.insert(key.clone());
+        let now = Instant::now();
+        let queued = self.queued.remove(&key).unwrap_or(now);
+        self.processing.insert(key.clone(), now);
+        Some((key, queued))
+    }
+
+    /// The next key whose delay is over.
+    fn take_due(&mut self, now: Instant) -> Option<Key> {
+        let entry = self.delayed.first_entry().filter(|entry| entry.key().0 <= now)?;
+        let key = entry.remove();
+        self.due.remove(&key);
         Some(key)
     }
 
-    fn promote_due(&mut self, now: Instant) {
-        while let Some(entry) = self.delayed.first_entry() {
-            if entry.key().0 > now {
-                return;
-            }
-            let key = entry.remove();
-            self.due.remove(&key);
-            self.push(key);
+    fn depth(&self) -> Depth {
+        let times = || self.processing.values().map(Instant::elapsed);
+        Depth {
+            queued: self.ready.len(),
+            unfinished: times().sum(),
+            longest: times().max().unwrap_or_default(),
         }
     }
 }
@@ -186,6 +232,36 @@ mod tests {
         assert_eq!(queue.next().await, key("b"));
         queue.done(&key("a"));
         assert_eq!(queue.next().await, key("a"));
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn metrics_follow_the_keys() {
+        let metrics = Registry::new();
+        let queue = WorkQueue::measured("pod", &metrics);
+        for name in ["a", "b", "a"] {
+            queue.add(key(name));
+        }
+        tokio::time::advance(Duration::from_secs(2)).await;
+        queue.next().await;
+        tokio::time::advance(Duration::from_secs(3)).await;
+        queue.add_rate_limited(key("c"));
+        let text = prometheus::TextEncoder::new().encode_to_string(&metrics.gather()).unwrap();
+        for line in [
+            "workqueue_depth{controller=\"pod\",name=\"pod\"} 1",
+            "workqueue_adds_total{controller=\"pod\",name=\"pod\"} 2",
+            "workqueue_retries_total{controller=\"pod\",name=\"pod\"} 1",
+            "workqueue_queue_duration_seconds_sum{controller=\"pod\",name=\"pod\"} 2",
+            "workqueue_unfinished_work_seconds{controller=\"pod\",name=\"pod\"} 3",
+            "workqueue_longest_running_processor_seconds{controller=\"pod\",name=\"pod\"} 3",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line}\n{text}");
+        }
+        queue.done(&key("a"));
+        let text = prometheus::TextEncoder::new().encode_to_string(&metrics.gather()).unwrap();
+        assert!(
+            text.contains("workqueue_work_duration_seconds_sum{controller=\"pod\",name=\"pod\"} 3\n"),
+            "{text}"
+        );
     }
 
     #[tokio::test(flavor = "current_thread", start_paused = true)]

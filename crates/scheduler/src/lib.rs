@@ -54,7 +54,7 @@ pub async fn run(
             }
         }
     };
-    options.settings.device_claims &= served.device_claims;
+    options.settings.device_claims &= served.device_claims.is_some();
     options.settings.numa_zones &= served.numa_zones;
     options.params.device_claims = options.settings.device_claims;
     let events = Arc::new(EventQueue::default());

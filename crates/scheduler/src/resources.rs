@@ -10,7 +10,7 @@ use kai_cache::object::{
 use kai_cache::{Kind, Object, Stored};
 use kai_runtime::kind::{self, builtin, group_path};
 use kai_runtime::watch::{self, Source, WatchEvent};
-use kai_runtime::{Process, ResourceKind, api};
+use kai_runtime::{Process, ResourceKind, api, discovery};
 use serde::de::DeserializeOwned;
 use std::sync::{Arc, LazyLock};
 
@@ -51,16 +51,29 @@ pub fn of(kind: Kind) -> ResourceKind {
 /// Which optional APIs the server serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServedApis {
-    /// `resource.k8s.io`: dynamic resource allocation.
-    pub device_claims: bool,
+    /// The version of `resource.k8s.io` (dynamic resource allocation) to use.
+    pub device_claims: Option<&'static str>,
     /// `topology.node.k8s.io`: NUMA zones of nodes.
     pub numa_zones: bool,
+}
+
+impl ServedApis {
+    /// The API resource of a kind, in the version that is served.
+    pub fn resource(self, kind: Kind) -> ResourceKind {
+        let resource = of(kind);
+        match self.device_claims {
+            Some(version) if resource.group == kind::RESOURCE_CLAIM.group => {
+                ResourceKind { version: version.into(), ..resource }
+            }
+            Some(_) | None => resource,
+        }
+    }
 }
 
 /// Discovers which optional APIs the server serves.
 pub async fn discover(api: &api::Api) -> api::Result<ServedApis> {
     Ok(ServedApis {
-        device_claims: is_served(api, &kind::RESOURCE_CLAIM).await?,
+        device_claims: discovery::resource_version(api).await?,
         numa_zones: is_served(api, &kind::NODE_RESOURCE_TOPOLOGY).await?,
     })
 }
@@ -99,7 +112,7 @@ pub fn visit_kinds(served: ServedApis, visitor: &mut impl KindVisitor) {
     visitor.visit::<CsiDriver>(None);
     visitor.visit::<CsiNode>(None);
     visitor.visit::<CsiStorageCapacity>(None);
-    if served.device_claims {
+    if served.device_claims.is_some() {
         visitor.visit::<ResourceClaim>(None);
         visitor.visit::<ResourceSlice>(None);
         visitor.visit::<DeviceClass>(None);
@@ -116,7 +129,7 @@ pub(crate) fn start_informers(
     events: &Arc<EventQueue>,
     served: ServedApis,
 ) -> Vec<Kind> {
-    let mut informers = Informers { process, events, kinds: Vec::new() };
+    let mut informers = Informers { process, events, served, kinds: Vec::new() };
     visit_kinds(served, &mut informers);
     informers.kinds
 }
@@ -124,6 +137,7 @@ pub(crate) fn start_informers(
 struct Informers<'a> {
     process: &'a mut Process,
     events: &'a Arc<EventQueue>,
+    served: ServedApis,
     kinds: Vec<Kind>,
 }
 
@@ -132,7 +146,7 @@ impl KindVisitor for Informers<'_> {
         &mut self,
         query: Option<&'static str>,
     ) {
-        let resource = of(T::KIND);
+        let resource = self.served.resource(T::KIND);
         let freshness = self.process.health.watch(&resource.plural);
         let source = Source { query: query.map(str::to_owned), ..Source::all(resource) };
         let (api, events) = (self.process.api.clone(), Arc::clone(self.events));

@@ -123,7 +123,7 @@ impl Kubelet {
             self.worker.queue.add(kai_runtime::key_of(&pod));
         }
         let (kubelet, context) = (&self, &context);
-        let work = controller::process(CLIENT, &self.worker.queue, 1, |key| async move {
+        let work = controller::process(CLIENT, &self.worker.queue, 1, None, |key| async move {
             kubelet.reconcile(context, &key).await
         });
         tokio::join!(heartbeat::run(context, &node, self.options.heartbeat), work);

@@ -78,7 +78,7 @@ impl ClusterReader {
         mut options: Options,
         plugins: &PluginSet,
     ) -> Result<Self, Error> {
-        options.settings.device_claims &= offered.device_claims;
+        options.settings.device_claims &= offered.device_claims.is_some();
         options.settings.numa_zones &= offered.numa_zones;
         options.params.device_claims = options.settings.device_claims;
         let policy = Policy::resolve(&options.config.engine, &options.params, plugins);
@@ -121,6 +121,7 @@ impl ClusterReader {
         let mut watches = Watches {
             api: api.clone(),
             health: Health::default(),
+            offered: self.offered,
             unreadable: &self.unreadable,
             sender,
             tasks: JoinSet::new(),
@@ -163,7 +164,7 @@ struct Listing {
 
 impl Listing {
     async fn read(&mut self, api: &Api, offered: ServedApis) -> Result<(), Error> {
-        let mut lists = Lists { api: api.clone(), tasks: JoinSet::new() };
+        let mut lists = Lists { api: api.clone(), offered, tasks: JoinSet::new() };
         resources::visit_kinds(offered, &mut lists);
         let mut all = Vec::new();
         while let Some(listed) = lists.tasks.join_next().await {
@@ -235,6 +236,7 @@ impl Listing {
 /// Lists every resource concurrently.
 struct Lists {
     api: Api,
+    offered: ServedApis,
     tasks: JoinSet<(Kind, api::Result<Vec<WatchEvent<Object>>>)>,
 }
 
@@ -243,7 +245,7 @@ impl KindVisitor for Lists {
         &mut self,
         query: Option<&'static str>,
     ) {
-        let (api, source) = (self.api.clone(), source::<T>(query));
+        let (api, source) = (self.api.clone(), source::<T>(self.offered, query));
         self.tasks.spawn(async move {
             let mut events = Vec::new();
             let listed =
@@ -258,6 +260,7 @@ impl KindVisitor for Lists {
 struct Watches<'a> {
     api: Api,
     health: Health,
+    offered: ServedApis,
     unreadable: &'a BTreeSet<Kind>,
     sender: UnboundedSender<(Kind, WatchEvent<Object>)>,
     tasks: JoinSet<()>,
@@ -271,7 +274,7 @@ impl KindVisitor for Watches<'_> {
         if self.unreadable.contains(&T::KIND) {
             return;
         }
-        let (api, source, sender) = (self.api.clone(), source::<T>(query), self.sender.clone());
+        let (api, source, sender) = (self.api.clone(), source::<T>(self.offered, query), self.sender.clone());
         let freshness = self.health.watch(&source.kind.plural);
         self.tasks.spawn(async move {
             watch::list_and_watch(&api, &source, &freshness, |event: WatchEvent<T>| {
@@ -283,8 +286,8 @@ impl KindVisitor for Watches<'_> {
     }
 }
 
-fn source<T: Stored>(query: Option<&'static str>) -> Source {
-    Source { query: query.map(str::to_owned), ..Source::all(of(T::KIND)) }
+fn source<T: Stored>(offered: ServedApis, query: Option<&'static str>) -> Source {
+    Source { query: query.map(str::to_owned), ..Source::all(offered.resource(T::KIND)) }
 }
 
 #[cfg(test)]

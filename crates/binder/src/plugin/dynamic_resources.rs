@@ -11,11 +11,9 @@ use k8s_openapi::api::resource::v1::ResourceClaimConsumerReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kai_api::well_known::{annotation as annotations, label_value};
 use kai_runtime::api::{Api, DeleteOptions, Part};
-use kai_runtime::kind::RESOURCE_CLAIM;
-use kai_runtime::{Key, ResourceKind};
+use kai_runtime::{Key, ResourceKind, discovery};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use tokio::sync::OnceCell;
 
@@ -23,8 +21,6 @@ use tokio::sync::OnceCell;
 const ATTEMPTS_MAX: usize = 6;
 /// Keeps an allocated claim from being removed. The resource claim controller deallocates only claims that have it.
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
-/// The supported versions of `resource.k8s.io`, in order of preference.
-const VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1beta1"];
 
 /// Access to resource claims in the version that the server has.
 #[derive(Debug, Default)]
@@ -219,31 +215,11 @@ impl Claims {
 
     /// ResourceClaims in the preferred version that the server has.
     async fn kind(&self, api: &Api) -> Result<&ResourceKind> {
-        #[derive(Deserialize)]
-        struct ApiGroup {
-            #[serde(default)]
-            versions: Vec<GroupVersion>,
-        }
-        #[derive(Deserialize)]
-        struct GroupVersion {
-            version: String,
-        }
         self.kind
             .get_or_try_init(|| async {
-                let path = "/apis/resource.k8s.io";
-                let not_found = || Error::NotFound { kind: "API", name: "resource.k8s.io".to_owned() };
-                let group = match api.send("GET", path, None).await {
-                    Err(error) if error.is_not_found() => return Err(not_found()),
-                    group => group.during(|| format!("read {path}"))?,
-                };
-                let group = ApiGroup::deserialize(group).map_err(|error| Error::Invalid {
-                    kind: "API group",
-                    name: "resource.k8s.io".to_owned(),
-                    reason: error.to_string(),
-                })?;
-                let served = |version: &&str| group.versions.iter().any(|served| served.version == *version);
-                let best = VERSIONS.into_iter().find(served).ok_or_else(not_found)?;
-                Ok(ResourceKind { version: Cow::Borrowed(best), ..RESOURCE_CLAIM })
+                let served = discovery::resource_claims(api).await;
+                let served = served.during(|| "discover resource.k8s.io".to_owned())?;
+                served.ok_or_else(|| Error::NotFound { kind: "API", name: "resource.k8s.io".to_owned() })
             })
             .await
     }
@@ -351,7 +327,10 @@ async fn pre_bind_extended(
 
 /// A new claim for the extended resources of the pod.
 fn extended_claim(kind: &ResourceKind, pod: &Pod, extended: &ExtendedClaim) -> Claim {
-    let requests = extended.device_requests.clone().unwrap_or_else(|| json!([]));
+    let mut requests = extended.device_requests.clone().unwrap_or_else(|| json!([]));
+    if kind.version == "v1beta1" {
+        flatten_exactly(&mut requests);
+    }
     let other = [
         ("apiVersion".to_owned(), Value::from(kind.api_version())),
         ("kind".to_owned(), Value::from("ResourceClaim")),
@@ -378,6 +357,15 @@ fn extended_claim(kind: &ResourceKind, pod: &Pod, extended: &ExtendedClaim) -> C
         },
         status: None,
         other: other.into_iter().collect(),
+    }
+}
+
+/// Device requests as v1beta1 has them: the fields of `exactly` are one level up.
+fn flatten_exactly(requests: &mut Value) {
+    for request in requests.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+        if let Some(Value::Object(exact)) = request.remove("exactly") {
+            request.extend(exact);
+        }
     }
 }
 
@@ -419,6 +407,13 @@ async fn rollback_extended(api: &Api, kind: &ResourceKind, target: &BindTarget, 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn device_requests_of_v1beta1_have_no_exactly() {
+        let mut requests = json!([{"name": "a", "exactly": {"deviceClassName": "gpu", "count": 2}}]);
+        flatten_exactly(&mut requests);
+        assert_eq!(requests, json!([{"name": "a", "deviceClassName": "gpu", "count": 2}]));
+    }
 
     fn pod() -> Pod {
         serde_json::from_value(json!({

@@ -15,17 +15,21 @@ use kai_components::install::Manifest;
 use kai_components::process::{self, ComponentProcess, LeadershipState};
 use kai_components::signals::ShutdownSignals;
 use kai_components::spec::Lease;
+use kai_components::supervisor::Restarts;
 use kai_components::{COMPONENTS, ComponentOptions, ComponentSpec, SchedulerHandle, name};
 use kai_engine::plugin::PluginSet;
 use kai_object as object;
 use kai_runtime::api::Api;
 use kai_runtime::leader_election::Candidate;
 use kai_runtime::{Key, connect, kind, log};
+use parking_lot::Mutex;
+use prometheus::Registry;
 use required_objects::{MADE_BY, RequiredObjects};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -52,8 +56,7 @@ pub(super) fn run(args: &args::Up, kubeconfig: &Path, plugins: &PluginSet) -> Re
 async fn trial(args: &args::Up, kubeconfig: &Path, plugins: &PluginSet) -> Result<()> {
     let config = connect::config(Some(kubeconfig.to_owned()), None).await?;
     let url = config.cluster_url.to_string();
-    let client = connect::client(config)?;
-    let api = Api::new(client.clone(), USER_AGENT);
+    let api = Api::new(connect::client(config.clone())?, USER_AGENT);
     let deployed = tokio::time::timeout(CONNECT_TIMEOUT, deployed_components(&api)).await;
     let deployed = deployed.map_err(|_| {
         let seconds = CONNECT_TIMEOUT.as_secs();
@@ -79,20 +82,13 @@ async fn trial(args: &args::Up, kubeconfig: &Path, plugins: &PluginSet) -> Resul
     let (shutdown, on_shutdown) = watch::channel(false);
     let mut components = Components::default();
     for spec in COMPONENTS.iter().filter(|spec| !is_deployed(spec)) {
-        components.start(
-            spec,
-            Api::new(client.clone(), spec.name),
-            &options,
-            plugins,
-            on_shutdown.clone(),
-        )?;
+        components.start(spec, &config, &options, plugins, on_shutdown.clone())?;
     }
     crate::print(&welcome(kubeconfig, &deployed, args))?;
-    let outcome = show(&api, &mut components, &mut signals).await;
+    show(&api, &mut components, &mut signals).await;
     shutdown.send_replace(true);
-    let ended = components.join().await;
-    crate::print(&summary(&created))?;
-    outcome.and(ended)
+    components.join().await;
+    crate::print(&summary(&created))
 }
 
 /// Creates missing objects and replaces different ones, as far as confirmed; returns all objects created by trials.
@@ -153,15 +149,17 @@ async fn deployed_components(api: &Api) -> Result<Vec<(&'static str, String)>> {
 
 #[derive(Default)]
 struct Components {
-    tasks: JoinSet<Result<()>>,
+    tasks: JoinSet<()>,
     elections: Vec<Election>,
+    restarts: Restarts,
 }
 
 /// The leader election of a component.
 struct Election {
     name: &'static str,
     candidate: Candidate,
-    leadership: watch::Receiver<LeadershipState>,
+    /// Of the latest start.
+    leadership: Arc<Mutex<watch::Receiver<LeadershipState>>>,
     /// Lease holders that were reported.
     reported: BTreeSet<String>,
 }
@@ -171,27 +169,43 @@ impl Components {
     fn start(
         &mut self,
         spec: &'static ComponentSpec,
-        api: Api,
+        config: &kube::Config,
         options: &ComponentOptions,
         plugins: &PluginSet,
-        mut on_shutdown: watch::Receiver<bool>,
+        on_shutdown: watch::Receiver<bool>,
     ) -> Result<()> {
         let Some(Lease { name: lease, timing }) = spec.lease else { return Ok(()) };
         let candidate =
             Candidate { lease: Key::new(NAMESPACE, lease), identity: process::identity()?, timing };
         let name = spec.name;
-        let process = ComponentProcess::new(name, api, Some(candidate.clone()));
-        let leadership = process.leadership();
-        self.elections.push(Election { name, candidate, leadership, reported: BTreeSet::new() });
-        let (options, plugins) = (options.clone(), plugins.clone());
-        self.tasks.spawn(async move {
-            let shutdown = async {
-                // Cannot fail: the sender is dropped after all components have ended.
-                let _ = on_shutdown.wait_for(|is_set| *is_set).await;
-            };
-            let start = |process| spec.component.run(process, options, plugins, SchedulerHandle::default());
-            process.run(shutdown, start).await.with_context(|| format!("{name} failed"))
+        let (config, options, plugins, elected) =
+            (config.clone(), options.clone(), plugins.clone(), candidate.clone());
+        let leadership = Arc::new(Mutex::new(watch::channel(LeadershipState::Standby).1));
+        self.elections.push(Election {
+            name,
+            candidate,
+            leadership: Arc::clone(&leadership),
+            reported: BTreeSet::new(),
         });
+        let run = move || {
+            let (options, plugins, mut on_shutdown) = (options.clone(), plugins.clone(), on_shutdown.clone());
+            let (config, elected, leadership) = (config.clone(), elected.clone(), Arc::clone(&leadership));
+            async move {
+                // Each start has a connection of its own, as a process would have.
+                let api = Api::new(connect::client(config)?, name);
+                let process = ComponentProcess::new(name, api, Some(elected), Registry::new());
+                *leadership.lock() = process.leadership();
+                let shutdown = async {
+                    // Cannot fail: the sender is dropped after all components have ended.
+                    let _ = on_shutdown.wait_for(|is_set| *is_set).await;
+                };
+                let start =
+                    |process| spec.component.run(process, options, plugins, SchedulerHandle::default());
+                process.run(shutdown, start).await
+            }
+        };
+        let restarts = self.restarts.clone();
+        self.tasks.spawn(async move { restarts.supervise(name, run).await });
         Ok(())
     }
 
@@ -200,7 +214,7 @@ impl Components {
         let mut changes = Vec::new();
         for election in &mut self.elections {
             let Election { name, candidate, leadership, reported } = election;
-            if *leadership.borrow() == LeadershipState::Leading {
+            if *leadership.lock().borrow() == LeadershipState::Leading {
                 if !reported.is_empty() {
                     changes.push(format!("{name} has acquired its lease"));
                     reported.clear();
@@ -220,38 +234,35 @@ impl Components {
     }
 
     /// Waits until all have ended.
-    async fn join(mut self) -> Result<()> {
-        let mut outcome = Ok(());
-        while let Some(ended) = self.tasks.join_next().await {
-            outcome = outcome.and(ended.context("a component panicked").and_then(|ended| ended));
-        }
-        outcome
+    async fn join(mut self) {
+        while self.tasks.join_next().await.is_some() {}
     }
 }
 
-/// Shows the status line until a signal, or until a component fails.
-async fn show(api: &Api, components: &mut Components, signals: &mut ShutdownSignals) -> Result<()> {
+/// Shows the status line until a signal.
+async fn show(api: &Api, components: &mut Components, signals: &mut ShutdownSignals) {
     let mut status = tokio::select! {
         biased;
-        () = signals.wait() => return Ok(()),
+        () = signals.wait() => return,
         status = StatusLine::start(api) => status,
     };
     let mut ticks = tokio::time::interval(status_line::REFRESH_INTERVAL);
-    let outcome = loop {
+    loop {
         tokio::select! {
             biased;
-            () = signals.wait() => break Ok(()),
-            Some(ended) = components.tasks.join_next() => break ended.context("a component panicked").and_then(|ended| ended),
+            () = signals.wait() => break,
             _ = ticks.tick() => {
+                for notice in components.restarts.take() {
+                    status.print(&notice);
+                }
                 for change in components.election_changes(api).await {
                     status.print(&change);
                 }
                 status.show();
             }
         }
-    };
+    }
     status.finish();
-    outcome
 }
 
 /// Objects that are missing, and objects that differ.

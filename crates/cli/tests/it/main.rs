@@ -1,5 +1,6 @@
 //! Runs the binary as a process: output, files, exit codes and error messages.
 
+mod component_metrics;
 mod docs_examples;
 mod invalid_files;
 mod invalid_objects;

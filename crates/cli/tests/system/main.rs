@@ -17,6 +17,7 @@ mod hostile_tenants;
 mod lost_responses;
 mod node_failure;
 mod node_pools;
+mod older_resource_api;
 mod queue_limits;
 mod quick_start;
 mod real_control_plane;

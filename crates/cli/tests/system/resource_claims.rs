@@ -1,10 +1,11 @@
 //! Dynamic Resource Allocation: devices that pods request by `ResourceClaim`.
 
+use crate::older_resource_api;
 use crate::test_cluster::{PodBuilder, TestCluster};
 use kai_components::ComponentOptions;
 use kai_object as object;
 use kai_runtime::kind::{POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE};
-use kai_sim::{NodeGroup, node};
+use kai_sim::{Cluster, NodeGroup, node};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -16,6 +17,14 @@ async fn claims_from_a_template_get_distinct_devices_and_release_them() {
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn pods_share_the_device_of_one_claim() {
     shared_claim(&TestCluster::with_options(1, [nodes()], &ComponentOptions::simulated()).await).await;
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn claims_are_allocated_where_only_an_older_version_of_the_api_is_served() {
+    for version in ["v1beta2", "v1beta1"] {
+        let join = |cluster: &mut Cluster| older_resource_api::join(cluster, version);
+        claim_per_pod(&TestCluster::with_components(1, [nodes()], join).await).await;
+    }
 }
 
 /// One node that publishes two GPUs in a `ResourceSlice`.

@@ -22,7 +22,7 @@ impl KindVisitor for Resources {
 #[test]
 fn scheduler_watches_are_declared() {
     let mut started = Resources::default();
-    resources::visit_kinds(ServedApis { device_claims: true, numa_zones: true }, &mut started);
+    resources::visit_kinds(ServedApis { device_claims: Some("v1"), numa_zones: true }, &mut started);
     let declared = Component::Scheduler.spec().watches.iter().flat_map(|watch| {
         watch.resources.iter().map(|resource| (watch.api_group.to_owned(), (*resource).to_owned()))
     });

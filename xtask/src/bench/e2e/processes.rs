@@ -61,6 +61,7 @@ impl Processes {
                 .arg("--kubeconfig")
                 .arg(kubeconfig)
                 .arg(format!("--metrics-bind-address=127.0.0.1:{port}"))
+                .args(["--health-probe-bind-address=0", "--qps=-1"])
                 .args(flags)
                 .stdin(Stdio::null())
                 .stdout(log.try_clone().context("cannot write a log")?)

@@ -1,0 +1,134 @@
+//! Every component as a process, with its metrics read over HTTP.
+
+use axum::http::Request;
+use kai_runtime::connect;
+use kai_sim::Cluster;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Flags that switch off what needs certificates or a fixed port.
+const FLAGS: [(&str, &[&str]); 5] = [
+    ("scheduler", &["--plugin-server-port=0"]),
+    ("binder", &[]),
+    ("pod-grouper", &[]),
+    ("podgroup-controller", &["--enable-podgroup-webhook=false"]),
+    ("queue-controller", &["--enable-webhook=false"]),
+];
+/// Metrics of all processes.
+const SHARED: [&str; 10] = [
+    "process_cpu_seconds_total ",
+    "process_open_fds ",
+    "process_max_fds ",
+    "process_virtual_memory_bytes ",
+    "process_resident_memory_bytes ",
+    "process_start_time_seconds ",
+    "rest_client_requests_total{code=\"200\",host=\"127.0.0.1:",
+    "rest_client_request_duration_seconds_bucket{host=\"127.0.0.1:",
+    "leader_election_master_status{name=\"",
+    "leader_election_slowpath_total{name=\"",
+];
+/// Metrics of all controllers; `NAME` stands for the controller.
+const CONTROLLERS: [&str; 14] = [
+    "workqueue_depth{controller=\"NAME\",name=\"NAME\"} ",
+    "workqueue_adds_total{controller=\"NAME\",name=\"NAME\"} ",
+    "workqueue_retries_total{controller=\"NAME\",name=\"NAME\"} ",
+    "workqueue_queue_duration_seconds_bucket{controller=\"NAME\",name=\"NAME\",le=\"",
+    "workqueue_work_duration_seconds_bucket{controller=\"NAME\",name=\"NAME\",le=\"",
+    "workqueue_unfinished_work_seconds{controller=\"NAME\",name=\"NAME\"} ",
+    "workqueue_longest_running_processor_seconds{controller=\"NAME\",name=\"NAME\"} ",
+    "controller_runtime_reconcile_total{controller=\"NAME\",result=\"success\"} ",
+    "controller_runtime_reconcile_total{controller=\"NAME\",result=\"error\"} ",
+    "controller_runtime_reconcile_errors_total{controller=\"NAME\"} ",
+    "controller_runtime_reconcile_time_seconds_bucket{controller=\"NAME\",le=\"",
+    "controller_runtime_max_concurrent_reconciles{controller=\"NAME\"} ",
+    "controller_runtime_active_workers{controller=\"NAME\"} ",
+    "controller_runtime_terminal_reconcile_errors_total{controller=\"NAME\"} ",
+];
+
+/// A process that ends with the test.
+struct Component {
+    name: &'static str,
+    port: u16,
+    child: Child,
+}
+
+impl Drop for Component {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Component {
+    fn start(name: &'static str, flags: &[&str], kubeconfig: &Path) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let child = Command::new(env!("CARGO_BIN_EXE_kai"))
+            .args([name, "--kubeconfig"])
+            .arg(kubeconfig)
+            .arg(format!("--metrics-bind-address=127.0.0.1:{port}"))
+            .args(["--health-probe-bind-address=0", "--leader-elect"])
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("the binary runs");
+        Self { name, port, child }
+    }
+
+    async fn read(&self, path: &str) -> Option<String> {
+        let client = connect::plain(&format!("http://127.0.0.1:{}", self.port)).unwrap();
+        client.request_text(Request::get(path).body(Vec::new()).unwrap()).await.ok()
+    }
+
+    /// The metrics once one of their lines is as expected.
+    async fn metrics_when(&self, is_expected: impl Fn(&str) -> bool) -> String {
+        for _ in 0..600 {
+            if let Some(text) = self.read("/metrics").await
+                && text.lines().any(&is_expected)
+            {
+                return text;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("{} does not lead, or its controller did not start", self.name);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_component_serves_the_usual_metrics() {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let cluster = Cluster::builder().listen(address).start().await.unwrap();
+    kai_components::install::install(cluster.api()).await.unwrap();
+    let kubeconfig = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("component-metrics.kubeconfig");
+    cluster.listening().unwrap().write_kubeconfig(&kubeconfig).unwrap();
+    let components: Vec<Component> =
+        FLAGS.iter().map(|(name, flags)| Component::start(name, flags, &kubeconfig)).collect();
+    for component in &components {
+        let controller = match component.name {
+            "scheduler" => None,
+            "binder" => Some("bindrequest"),
+            "pod-grouper" => Some("pod"),
+            "podgroup-controller" => Some("podgroup"),
+            _ => Some("queue"),
+        };
+        let is_leading =
+            |line: &str| line.starts_with("leader_election_master_status{") && line.ends_with(" 1");
+        let mut text = component.metrics_when(is_leading).await;
+        if let Some(name) = controller {
+            let start = format!("workqueue_depth{{controller=\"{name}\"");
+            text = component.metrics_when(|line| line.starts_with(&start)).await;
+        }
+        let expected = SHARED.iter().map(|start| (*start).to_owned()).chain(
+            controller
+                .into_iter()
+                .flat_map(|name| CONTROLLERS.iter().map(move |start| start.replace("NAME", name))),
+        );
+        for start in expected {
+            let present = text.lines().any(|line| line.starts_with(&start));
+            assert!(present, "{} has no `{start}`:\n{text}", component.name);
+        }
+    }
+}
