@@ -8,6 +8,7 @@ pub mod capacity;
 mod eviction_event;
 mod evictions;
 mod fit;
+mod group_event;
 mod plain;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ mod topology;
 pub use capacity::QueueDetails;
 pub use eviction_event::eviction_message;
 pub use evictions::{FailedActions, failed_actions, rule};
+pub use group_event::{not_ready_message, stale_message};
 pub use plain::{Sentence, plain};
 
 use crate::input::Key;

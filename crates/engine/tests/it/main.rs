@@ -4,6 +4,7 @@ mod audit;
 mod bounds;
 mod eviction_messages;
 mod evictions;
+mod group_messages;
 mod group_panic;
 mod missed_evictions;
 mod properties;

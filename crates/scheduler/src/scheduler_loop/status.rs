@@ -57,11 +57,11 @@ impl SchedulerLoop {
     }
 
     fn message(&self, verdict: &GroupVerdict) -> String {
-        let has_no_fit_error = matches!(
-            verdict.leading,
-            Verdict::NotReady { .. } | Verdict::InBackoff { .. } | Verdict::WaitingForVictims { .. }
-        );
-        let text = if has_no_fit_error {
+        let has_no_fit_error =
+            matches!(verdict.leading, Verdict::InBackoff { .. } | Verdict::WaitingForVictims { .. });
+        let text = if matches!(verdict.leading, Verdict::NotReady { .. }) {
+            explain::not_ready_message(self.cache.cluster(), &verdict.group)
+        } else if has_no_fit_error {
             explain::plain(&verdict.leading, &verdict.queue).text
         } else if self.options.detailed_fit_errors {
             explain::detailed(verdict)
@@ -111,6 +111,22 @@ impl SchedulerLoop {
         if let Some(conditions) = self.reporter.update_conditions(group, &stored, new) {
             self.writer.submit(condition::write_group(group, &conditions));
         }
+    }
+
+    /// Records that a group runs below its minimum.
+    pub(super) fn report_stale(&self, group: &Key) {
+        let Some(known) = self.cache.store().objects().pod_groups.get(group) else { return };
+        self.recorder.record(&Event {
+            regarding: Regarding {
+                kind: POD_GROUP.clone(),
+                key: group.clone(),
+                uid: known.metadata.uid.clone().unwrap_or_default(),
+            },
+            type_: EventType::Normal,
+            reason: "StaleJob",
+            message: explain::stale_message(self.cache.cluster(), group),
+            annotations: BTreeMap::new(),
+        });
     }
 
     /// Reports on the pods of a group that are still pending.
