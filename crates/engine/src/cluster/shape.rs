@@ -64,7 +64,9 @@ impl Shape {
     pub fn hundredths_on(&self, gpu_memory: i64) -> i64 {
         match self.gpu {
             GpuRequest::Fraction { hundredths, .. } => i64::from(hundredths),
-            GpuRequest::Memory { mib, .. } => (mib.saturating_mul(100) + gpu_memory - 1) / gpu_memory.max(1),
+            GpuRequest::Memory { mib, .. } => {
+                mib.saturating_mul(100).saturating_add(gpu_memory - 1) / gpu_memory.max(1)
+            }
             GpuRequest::Whole(_) => 100,
             GpuRequest::None | GpuRequest::Mig => 0,
         }
@@ -72,7 +74,9 @@ impl Shape {
     /// Quota charge on a node with such GPUs, in millionths of a GPU.
     pub fn quota_on(&self, gpu_memory: i64) -> i64 {
         let plain = if self.is_shared() {
-            self.hundredths_on(gpu_memory) * i64::from(self.devices()) * (WHOLE_GPU / 100)
+            // Users choose both factors.
+            let hundredths = self.hundredths_on(gpu_memory).saturating_mul(i64::from(self.devices()));
+            hundredths.saturating_mul(WHOLE_GPU / 100).min(resource::AMOUNT_MAX)
         } else {
             self.request.get(resource::GPU)
         };

@@ -12,7 +12,7 @@ use crate::verdict::{
 use kai_units::Quantity;
 use std::collections::BTreeMap;
 
-const NO_NODES: &str = "no nodes with enough resources were found";
+pub(super) const NO_NODES: &str = "no nodes with enough resources were found";
 
 /// Why no node fits a pod; the counts of several searches are summed.
 pub(super) fn no_node<'a>(fits: impl Iterator<Item = &'a NodeFit>) -> String {
@@ -37,7 +37,7 @@ pub(super) fn no_node<'a>(fits: impl Iterator<Item = &'a NodeFit>) -> String {
 }
 
 /// Why a node rejects a pod; `None` for nodes outside a topology domain, which are not reported.
-fn node_rejection(rejection: &NodeRejection) -> Option<String> {
+pub(super) fn node_rejection(rejection: &NodeRejection) -> Option<String> {
     let lacking = |what: &str| format!("node(s) didn't have enough resources: {what}");
     Some(match rejection {
         NodeRejection::Gpus => lacking("GPUs"),

@@ -127,6 +127,17 @@ pub(super) fn beyond(excess: &QueueExcess, bound: &str) -> String {
 }
 
 fn limit_hint(excess: &QueueExcess) -> String {
+    if excess.bound == 0 {
+        let resource = match excess.resource {
+            QueueResource::Cpu => "cpu",
+            QueueResource::Memory => "memory",
+            QueueResource::Gpu => "gpu",
+        };
+        return format!(
+            "set `spec.resources.{resource}.limit` of queue `{}`; -1 is unlimited, and an absent limit is 0",
+            excess.queue
+        );
+    }
     if excess.requested > excess.bound {
         return format!("request less, or raise the limit of `{}`", excess.queue);
     }

@@ -1,6 +1,6 @@
-//! Messages of events on groups that wait for pods, or that run below their minimum.
+//! Messages that need the cluster: of groups that wait for pods or run below their minimum, and of pods per node.
 
-use kai_engine::explain::{eviction_message, not_ready_message, stale_message};
+use kai_engine::explain::{detailed_pod_message, eviction_message, not_ready_message, stale_message};
 use kai_engine::input::Key;
 use kai_engine::{ClusterState, Cycle, Outcome, plan};
 use kai_testkit::scenario::Scenario;
@@ -56,5 +56,21 @@ fn eviction_of_a_stale_gang_names_the_minimum_of_the_sub_group() {
             "Workload doesn't meet the minimum required number of pods (1) in sub-group heads, evicting remaining pod: default/x-0",
             "Workload doesn't meet the minimum required number of pods (3) in sub-group workers, evicting remaining pod: default/x-1",
         ]
+    );
+}
+
+#[test]
+fn detailed_message_of_a_pod_has_a_line_for_each_node() {
+    let scenario = Scenario::parse(
+        "nodes n1 gpu=2 cpu=4 | n2 gpu=1 cpu=64 cordon | n3 gpu=4 cpu=64 taint=team:b:NoSchedule\nqueues a quota=8\ngroups x queue=a pods=1x{gpu=2,cpu=6}\n y queue=a pods=1x{gpu=1,cpu=3} running@n1",
+    )
+    .expect("the scenario is valid");
+    let mut state = scenario.cluster.build();
+    let outcome =
+        plan(&mut state, &scenario.policy, Cycle { now: Timestamp(1_000_000_000_000_000), seed: 1 });
+    let verdict = outcome.verdicts.iter().find(|verdict| verdict.group == group()).expect("x is pending");
+    assert_eq!(
+        detailed_pod_message(&state, &scenario.policy, verdict, &Key::new("default", "x-0")),
+        "\n<n1>: Node didn't have enough resources: GPUs, requested: 2, used: 1, capacity: 2, Node didn't have enough resources: CPU cores, requested: 6, used: 3, capacity: 4.\n<n2>: Node didn't have enough resources: GPUs, requested: 2, used: 0, capacity: 1.\n<n3>: node(s) had untolerated taint {team: b}.\nno nodes with enough resources were found."
     );
 }

@@ -2,6 +2,7 @@
 
 mod audit;
 mod bounds;
+mod configuration;
 mod eviction_messages;
 mod evictions;
 mod group_messages;

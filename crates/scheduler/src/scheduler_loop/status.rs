@@ -150,6 +150,8 @@ impl SchedulerLoop {
             let Some(uid) = stored.pods.get(&key).map(|pod| pod.metadata.uid.to_string()) else { continue };
             let message = if matches!(verdict.leading, Verdict::InBackoff { .. }) {
                 explain::plain(&verdict.leading, &verdict.queue).text
+            } else if self.options.detailed_fit_errors {
+                explain::detailed_pod_message(cluster, &self.all_actions, verdict, &key)
             } else {
                 explain::pod_message(verdict, &key)
             };
