@@ -72,7 +72,7 @@ pub struct QueueResource {
     /// Weight in the division of unused resources beyond the quotas; absent is 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub over_quota_weight: Option<f64>,
-    /// Maximum allocation; -1 is unlimited, 0 allows none.
+    /// Maximum allocation; -1 is unlimited, absent is 0, which allows none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<f64>,
 }

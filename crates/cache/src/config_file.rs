@@ -1,6 +1,6 @@
 //! Parses the scheduler's configuration, from its YAML file and from a snapshot.
 //!
-//! As in KAI, the file is parsed leniently: unknown keys are ignored and keys match in any case. The configuration in a
+//! As in KAI, the file is parsed leniently: keys match in any case, and unknown keys have no effect, but a warning each. The configuration in a
 //! snapshot is used as it is, since it records the configuration in effect.
 
 use kai_engine::policy::{
@@ -131,12 +131,23 @@ fn unknown_action(actions: &[String]) -> Option<&str> {
 
 fn from_value(value: &Value) -> Result<SchedulerConfig, ConfigError> {
     let fields = Fields::of(value, "config")?;
+    let mut warnings = fields.unknown(&[
+        "actions",
+        "tiers",
+        "queueDepthPerAction",
+        "scenarioSearchBudgets",
+        "usageDBConfig",
+        "search",
+        "disruptionBudgets",
+    ]);
     let actions = fields.text("actions")?.unwrap_or_default();
     let actions = actions.split(',').map(str::trim).filter(|a| !a.is_empty()).map(str::to_owned).collect();
     let mut plugins = Vec::new();
     for tier in fields.list("tiers")? {
-        for plugin in Fields::of(tier, "config.tiers")?.list("plugins")? {
-            plugins.push(read_plugin(plugin)?);
+        let tier = Fields::of(tier, "config.tiers")?;
+        warnings.extend(tier.unknown(&["plugins"]));
+        for plugin in tier.list("plugins")? {
+            plugins.push(read_plugin(plugin, &mut warnings)?);
         }
     }
     let mut queue_depth = BTreeMap::new();
@@ -144,12 +155,17 @@ fn from_value(value: &Value) -> Result<SchedulerConfig, ConfigError> {
         let depth = depth
             .as_i64()
             .ok_or_else(|| bad(&format!("queueDepthPerAction.{action}"), depth, "write a whole number"))?;
-        if let Some(depth) = usize::try_from(depth).ok().filter(|d| *d > 0) {
-            queue_depth.insert(action.clone(), depth);
+        match usize::try_from(depth).ok().filter(|d| *d > 0) {
+            Some(depth) => {
+                queue_depth.insert(action.clone(), depth);
+            }
+            None => warnings.push(format!(
+                "`queueDepthPerAction.{action}` is {depth}, so the depth is unlimited; hint: write a positive number"
+            )),
         }
     }
     let budgets = match fields.get("scenarioSearchBudgets") {
-        Some(budgets) => read_budgets(budgets)?,
+        Some(budgets) => read_budgets(budgets, &mut warnings)?,
         None => SearchBudgets::default(),
     };
     let usage_db = fields.get("usageDBConfig").cloned();
@@ -164,12 +180,14 @@ fn from_value(value: &Value) -> Result<SchedulerConfig, ConfigError> {
         Some(other) => return Err(bad("disruptionBudgets", &other.into(), "write `honour` or `ignore`")),
     };
     let engine = Config { actions, plugins, queue_depth, budgets, search, disruption_budgets };
-    Ok(SchedulerConfig { engine, usage_db, warnings: Vec::new() })
+    Ok(SchedulerConfig { engine, usage_db, warnings })
 }
 
-fn read_plugin(value: &Value) -> Result<PluginConfig, ConfigError> {
+fn read_plugin(value: &Value, warnings: &mut Vec<String>) -> Result<PluginConfig, ConfigError> {
     let fields = Fields::of(value, "config.tiers.plugins")?;
     let name = fields.text("name")?.unwrap_or_default().to_owned();
+    let known: Vec<&str> = SWITCHES.iter().map(|(name, _)| *name).chain(["name", "arguments"]).collect();
+    warnings.extend(fields.unknown(&known));
     let mut arguments = BTreeMap::new();
     for (key, value) in fields.map("arguments")? {
         let text = match value {
@@ -195,8 +213,14 @@ fn read_plugin(value: &Value) -> Result<PluginConfig, ConfigError> {
 }
 
 /// Missing budgets get the defaults.
-fn read_budgets(value: &Value) -> Result<SearchBudgets, ConfigError> {
+fn read_budgets(value: &Value, warnings: &mut Vec<String>) -> Result<SearchBudgets, ConfigError> {
     let fields = Fields::of(value, "config.scenarioSearchBudgets")?;
+    warnings.extend(fields.unknown(&[
+        "maxActionSearchDuration",
+        "maxJobSearchDuration",
+        "minJobSearchDuration",
+        "maxGeneratorSearchDuration",
+    ]));
     let mut budgets = SearchBudgets::default();
     for (name, value) in fields.map("maxActionSearchDuration")? {
         budgets.action.insert(name.clone(), span(value, "maxActionSearchDuration")?);
@@ -242,6 +266,18 @@ impl<'a> Fields<'a> {
             }
         }
     }
+    /// A warning for each member that is not known.
+    fn unknown(&self, known: &[&str]) -> Vec<String> {
+        let is_known = |name: &String| known.iter().any(|known| known.eq_ignore_ascii_case(name));
+        let warning = |name: &String| {
+            format!(
+                "`{}.{name}` is not known and has no effect; hint: the keys are {}",
+                self.1,
+                known.join(", ")
+            )
+        };
+        self.0.keys().filter(|name| !is_known(name)).map(warning).collect()
+    }
     pub(crate) fn get(&self, name: &str) -> Option<&'a Value> {
         self.0.get(&name.to_lowercase()).copied()
     }
@@ -284,7 +320,33 @@ mod tests {
         assert_eq!(read("").unwrap(), SchedulerConfig::default());
         let config = read("tiers: []\nnovelty: 1\n").unwrap();
         assert_eq!(config.engine, Config::default());
-        assert_eq!(config.warnings.len(), 1);
+        assert_eq!(
+            config.warnings.len(),
+            2,
+            "the unknown key and the default actions: {:?}",
+            config.warnings
+        );
+    }
+
+    #[test]
+    fn keys_without_effect_have_a_warning() {
+        let texts = [
+            ("action: allocate", "`config.action` is not known"),
+            ("tiers: [{plugin: []}]", "`config.tiers.plugin` is not known"),
+            (
+                "tiers: [{plugins: [{name: elastic, disableOrder: true}]}]",
+                "`config.tiers.plugins.disableorder`",
+            ),
+            (
+                "scenarioSearchBudgets: {maxSearch: 1m}",
+                "`config.scenarioSearchBudgets.maxsearch` is not known",
+            ),
+            ("queueDepthPerAction: {reclaim: 0}", "the depth is unlimited"),
+        ];
+        for (text, warning) in texts {
+            let warnings = read(text).unwrap().warnings;
+            assert!(warnings.iter().any(|text| text.contains(warning)), "{text}: {warnings:?}");
+        }
     }
 
     #[test]

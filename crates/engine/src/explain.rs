@@ -1,6 +1,6 @@
 //! Renders verdicts: KAI's condition and event messages with their reason codes, and plain sentences.
 //!
-//! [`reasons`], [`condition_message`], [`detailed`] and [`pod_message`] use the texts of KAI, which existing tools
+//! [`reasons`], [`condition_message`], [`detailed`], [`pod_message`] and [`detailed_pod_message`] use the texts of KAI, which existing tools
 //! parse. [`plain()`] uses texts of this project.
 
 mod amount;
@@ -8,6 +8,8 @@ pub mod capacity;
 mod eviction_event;
 mod evictions;
 mod fit;
+mod group_event;
+mod node_details;
 mod plain;
 #[cfg(test)]
 mod tests;
@@ -16,9 +18,12 @@ mod topology;
 pub use capacity::QueueDetails;
 pub use eviction_event::eviction_message;
 pub use evictions::{FailedActions, failed_actions, rule};
+pub use group_event::{not_ready_message, stale_message};
 pub use plain::{Sentence, plain};
 
+use crate::cluster::Cluster;
 use crate::input::Key;
+use crate::policy::Policy;
 use crate::verdict::{
     CapacityRule, GangGap, GroupVerdict, NodeFit, PodRejection, QueueExcess, QueueNumbers, Verdict,
 };
@@ -145,6 +150,38 @@ pub fn pod_message(group: &GroupVerdict, pod: &Key) -> String {
         return fit::no_node(fits.into_iter());
     }
     if fit_errors(group).is_empty() { UNABLE_TO_SCHEDULE_POD.to_owned() } else { condition_message(group) }
+}
+
+/// Longest message of a pod with a line per node; Kubernetes allows so much in a condition of its own types.
+const DETAILS_MAX: usize = 32 * 1024;
+
+/// The message of a pending pod's condition with `detailed-fit-errors`: a line for each node that rejects it.
+pub fn detailed_pod_message(cluster: &Cluster, policy: &Policy, group: &GroupVerdict, pod: &Key) -> String {
+    let verdicts = || std::iter::once(&group.leading).chain(&group.further);
+    let is_own =
+        |verdict: &Verdict| matches!(verdict, Verdict::PodUnschedulable { pod: of, .. } if of == pod);
+    if verdicts().any(is_own) {
+        return format!("\n{}.", pod_message(group, pod));
+    }
+    let fits_nowhere = verdicts().filter_map(node_fit).any(|fit| fit.pod == *pod && fit.nodes > 0);
+    let details = match cluster.pod(pod) {
+        Some(index) if fits_nowhere => node_details::node_details(cluster, policy, index),
+        _ => Vec::new(),
+    };
+    if details.is_empty() {
+        return pod_message(group, pod);
+    }
+    let mut text = String::new();
+    for (at, (node, reasons)) in details.iter().enumerate() {
+        let line = format!("\n<{node}>: {reasons}.");
+        if text.len() + line.len() > DETAILS_MAX {
+            text += &format!("\n{} more nodes.", details.len() - at);
+            break;
+        }
+        text += &line;
+    }
+    // KAI sorts the lines, and the sentence comes after those of the nodes.
+    text + &format!("\n{}.", fit::NO_NODES)
 }
 
 /// A message with its node pool, for groups that are attempted in several pools.

@@ -12,7 +12,7 @@ pub mod gpus;
 pub(crate) mod ranked;
 pub mod score;
 mod score_steps;
-mod trial;
+pub(crate) mod trial;
 
 use crate::cluster::Cluster;
 use crate::cluster::group::{DEFAULT_POD_SET, Group, MemberKind};

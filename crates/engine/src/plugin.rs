@@ -13,7 +13,7 @@ use crate::policy::{PluginConfig, PluginPart};
 use crate::share::min_runtime::ReclaimResolution;
 use kai_units::Span;
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A plugin: registers its rules under a name.
@@ -411,11 +411,14 @@ pub struct Args<'a> {
     plugin: &'a str,
     values: &'a BTreeMap<String, String>,
     problems: &'a mut Vec<String>,
+    /// The keys that the plugin read.
+    read: BTreeSet<String>,
 }
 
 impl Args<'_> {
     /// A text argument.
-    pub fn text(&self, key: &str) -> Option<&str> {
+    pub fn text(&mut self, key: &str) -> Option<&str> {
+        self.read.insert(key.to_owned());
         self.values.get(key).map(String::as_str)
     }
     /// A number.
@@ -440,11 +443,25 @@ impl Args<'_> {
         self.problems.push(format!("plugin `{}`: argument `{key}` is `{value}`; hint: {hint}", self.plugin));
     }
     fn parsed<T>(&mut self, key: &str, default: T, parse: impl Fn(&str) -> Option<T>) -> T {
-        let Some(text) = self.values.get(key) else { return default };
-        parse(text).unwrap_or_else(|| {
+        let Some(text) = self.text(key).map(str::to_owned) else { return default };
+        parse(&text).unwrap_or_else(|| {
             self.problem(key, "it cannot be read; the default is used");
             default
         })
+    }
+    /// Reports the arguments that the plugin did not read.
+    fn report_unknown(self) {
+        for key in self.values.keys().filter(|key| !self.read.contains(*key)) {
+            let known: Vec<&str> = self.read.iter().map(String::as_str).collect();
+            let hint = match known.as_slice() {
+                [] => "the plugin has no arguments".to_owned(),
+                known => format!("its arguments are {}", known.join(", ")),
+            };
+            self.problems.push(format!(
+                "plugin `{}`: argument `{key}` is not known and has no effect; hint: {hint}",
+                self.plugin
+            ));
+        }
     }
 }
 
@@ -476,8 +493,14 @@ impl PluginSet {
                 continue;
             };
             let mut own = Registry::default();
-            let mut args = Args { plugin: &config.name, values: &config.arguments, problems: &mut problems };
+            let mut args = Args {
+                plugin: &config.name,
+                values: &config.arguments,
+                problems: &mut problems,
+                read: BTreeSet::new(),
+            };
             plugin.register(&mut args, &mut own);
+            args.report_unknown();
             for part in &config.disabled {
                 own.without(*part);
             }

@@ -11,14 +11,14 @@ mod csi;
 mod tests;
 mod volumes;
 
-pub use csi::{OwnedClaims, VolumePod};
+pub use csi::{ClassLack, OwnedClaims, VolumePod};
 pub use volumes::{CapacityCheck, VolumeNode};
 
 use crate::class::NodeTerms;
 use crate::ids::Sym;
 use crate::input::{CapacityInput, ClaimPhase, Key, StorageClassInput, VolumeClaimInput, VolumeInput};
 use crate::intern::Interner;
-use crate::verdict::PodRejection;
+use crate::verdict::{PodRejection, VolumeClaimProblem};
 use capacities::Capacities;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -178,12 +178,15 @@ impl Storage {
     /// Whether a pod's claims, by name in its namespace, can be served by any node.
     pub fn prefilter(&self, namespace: Sym, claims: &[Sym], names: &Interner) -> Result<(), PodRejection> {
         let text = |claim: &Sym| names.text(*claim).to_owned();
-        let is_usable = |name: &&Sym| {
-            let claim = self.claims.get(&(namespace, **name));
-            claim.is_some_and(|claim| !claim.deleting && claim.phase != ClaimPhase::Lost)
+        let problem = |name: &Sym| match self.claims.get(&(namespace, *name)) {
+            None => Some(VolumeClaimProblem::Missing),
+            Some(claim) if claim.phase == ClaimPhase::Lost => {
+                Some(VolumeClaimProblem::Lost(claim.volume.as_ref().map(text).unwrap_or_default()))
+            }
+            Some(claim) => claim.deleting.then_some(VolumeClaimProblem::Deleting),
         };
-        if let Some(lost) = claims.iter().find(|name| !is_usable(name)) {
-            return Err(PodRejection::VolumeClaim(text(lost)));
+        if let Some((name, problem)) = claims.iter().find_map(|name| Some((name, problem(name)?))) {
+            return Err(PodRejection::VolumeClaim(text(name), problem));
         }
         let is_too_early = |name: &&Sym| {
             let claim = self.claims.get(&(namespace, **name));

@@ -336,6 +336,10 @@ pub enum NodeRejection {
     Spread,
     /// A volume cannot be attached or provisioned.
     Volume(VolumeRejection),
+    /// Insufficient free capacity of a storage class, by name.
+    StorageCapacity(String),
+    /// No capacity of a storage class, by name, reaches the node.
+    StorageUnreachable(String),
     /// The node's kind of GPU does not match the request.
     GpuKind(GpuKindMismatch),
     /// The worker role is missing.
@@ -409,16 +413,16 @@ pub enum ClaimRejection {
 pub enum PodRejection {
     /// Its label names a sub-group that does not exist.
     UnknownSubGroup(String),
-    /// A config map is missing.
-    ConfigMap(String),
-    /// A volume claim is missing, lost or being deleted.
-    VolumeClaim(String),
+    /// Config maps are missing.
+    ConfigMaps(Vec<String>),
+    /// A volume claim cannot be used.
+    VolumeClaim(String, VolumeClaimProblem),
     /// A volume claim with immediate binding is not bound.
     UnboundImmediate(String),
     /// No node of the pool is large enough.
     PoolTooSmall(Box<PoolGap>),
-    /// Dynamic resource allocation is not available in the cluster.
-    ClaimsUnavailable,
+    /// Dynamic resource allocation is not available in the cluster: the pod's own names of its claims.
+    ClaimsUnavailable(Vec<String>),
     /// A device claim is missing.
     ClaimMissing(String),
     /// A device claim has reached its maximum number of consumers.
@@ -426,9 +430,27 @@ pub enum PodRejection {
     /// A shared GPU claim without the label of its queue: the claim, and its label.
     ClaimQueueLabel(String, Option<String>),
     /// A claim's device class is missing.
-    DeviceClassMissing(String),
+    DeviceClassMissing {
+        /// The class.
+        class: String,
+        /// The claim.
+        claim: String,
+        /// The request of the claim that names the class.
+        request: String,
+    },
     /// A user's plugin failed for this pod.
     Plugin(String),
+}
+
+/// Why a volume claim cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum VolumeClaimProblem {
+    /// It does not exist.
+    Missing,
+    /// Its volume, by name, does not exist any more.
+    Lost(String),
+    /// It is being deleted.
+    Deleting,
 }
 
 /// A request that is larger than every node of its pool, in base units.

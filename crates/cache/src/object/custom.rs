@@ -6,7 +6,6 @@
 use super::{BindRequest, PodGroup, Queue, Topology};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
-use kai_api::queue::QueueResource;
 
 /// Drops metadata that no rule reads.
 pub(super) trait Compact {
@@ -29,16 +28,8 @@ pub(super) fn compact_meta(meta: &mut ObjectMeta) {
 }
 
 impl Compact for Queue {
-    /// An absent limit means no limit. It is kept, and later written, as -1: KAI reads an absent one as 0, which
-    /// allows nothing.
     fn compact(&mut self) {
         self.status = None;
-        let mut resources = self.spec.resources.unwrap_or_default();
-        for share in [&mut resources.gpu, &mut resources.cpu, &mut resources.memory] {
-            let share: &mut QueueResource = share.get_or_insert_default();
-            share.limit.get_or_insert(-1.0);
-        }
-        self.spec.resources = Some(resources);
     }
 }
 

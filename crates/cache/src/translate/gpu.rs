@@ -2,7 +2,7 @@
 //! shared GPUs that a bound pod has.
 
 use super::amount::Totals;
-use crate::finding::Report;
+use crate::finding::{Report, quoted};
 use crate::object::Pod;
 use kai_api::share::{Portion, share};
 use kai_api::well_known::{annotation, label, resource};
@@ -50,11 +50,11 @@ pub fn demand<'a>(pod: &'a Pod, total: &mut Totals<'a>, report: &mut Report<'_>)
 
 /// A GPU share that is requested by annotations.
 fn shared_request(pod: &Pod, report: &mut Report<'_>) -> Option<GpuRequest> {
-    let share = share(pod, |ignored| {
-        report.warn(
-            format!("metadata.annotations[{}]", ignored.annotation),
-            format!("`{}` is not {}, so the annotation has no effect", ignored.text, ignored.wanted),
-            format!("write {}", ignored.wanted),
+    let share = share(pod, |invalid| {
+        report.error(
+            format!("metadata.annotations[{}]", invalid.annotation),
+            format!("{} is not {}, so the pod is not placed", quoted(invalid.text), invalid.wanted),
+            format!("write {}, such as `{}`, or remove the annotation", invalid.wanted, invalid.example),
         );
     })?;
     let both = [annotation::GPU_FRACTION, annotation::GPU_MEMORY].map(|name| pod.metadata.annotation(name));

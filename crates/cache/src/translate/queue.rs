@@ -1,6 +1,7 @@
 //! Translates queues: quotas, limits and weights in base units.
 //!
-//! An absent limit is unlimited, and an explicit 0 allows nothing.
+//! As in KAI, an absent quota, limit or weight is 0, and -1 is unlimited: a queue that does not mention a resource cannot
+//! use it. Go clients drop a 0 when they write a queue, so absent and 0 must have the same meaning.
 
 use crate::finding::Report;
 use crate::object::Queue;
@@ -108,7 +109,7 @@ fn share(given: Option<QueueResource>, unit: f64, field: &str, report: &mut Repo
     };
     QueueShare {
         quota: amount(given.quota.unwrap_or(0.0), "quota"),
-        limit: given.limit.and_then(|limit| amount(limit, "limit")),
+        limit: amount(given.limit.unwrap_or(0.0), "limit"),
         weight: given.over_quota_weight.unwrap_or(0.0),
     }
 }
@@ -139,11 +140,14 @@ mod tests {
     }
 
     #[test]
-    fn absent_limits_are_unlimited_and_zero_is_zero() {
+    fn absent_amounts_are_zero() {
         let (queue, findings) =
-            read(r#"{"metadata":{"name":"q"},"spec":{"resources":{"gpu":{"quota":1.5,"limit":0}}}}"#);
-        assert_eq!(queue.gpu, QueueShare { quota: Some(1_500_000), limit: Some(0), weight: 0.0 });
-        assert_eq!(queue.cpu, QueueShare { quota: Some(0), limit: None, weight: 0.0 });
+            read(r#"{"metadata":{"name":"q"},"spec":{"resources":{"gpu":{"quota":1.5},"cpu":{"limit":0}}}}"#);
+        let nothing = QueueShare { quota: Some(0), limit: Some(0), weight: 0.0 };
+        assert_eq!(queue.gpu, QueueShare { quota: Some(1_500_000), ..nothing });
+        assert_eq!((queue.cpu, queue.memory), (nothing, nothing), "an absent limit equals an explicit 0");
+        let (queue, _) = read(r#"{"metadata":{"name":"q"},"spec":{}}"#);
+        assert_eq!([queue.cpu, queue.memory, queue.gpu], [nothing; 3], "and so does an absent resource");
         assert_eq!((queue.priority, findings), (100, 0));
     }
 

@@ -48,6 +48,21 @@ pub(crate) async fn limits_are_enforced<B>(cluster: &TestCluster<B>) {
     assert_eq!(cluster.bound_pods("open").await, [], "a gang of two would make five");
 }
 
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn absent_limit_is_zero_as_in_kai() {
+    let cluster = TestCluster::new(1).await;
+    cluster.create_queue_under(Some("teams"), "bare", &json!({"quota": 8}), json!({})).await;
+    cluster.create_pod(PodBuilder::new("early", "bare", 1)).await;
+    let limit = "bare quota has reached the allowable limit of GPUs. Limit is 0 GPUs";
+    cluster
+        .wait_until("the condition names the limit", async || {
+            cluster.pod_condition("early").await.1.contains(limit)
+        })
+        .await;
+    cluster.patch(&QUEUE, "bare", &json!({"spec": {"resources": {"gpu": {"limit": -1}}}})).await;
+    cluster.wait_for_running("early", 1).await;
+}
+
 async fn pending<B>(cluster: &TestCluster<B>) -> Vec<String> {
     let placed = cluster.bound_pods("small-").await;
     let all = (0..5).map(|number| format!("small-{number}"));

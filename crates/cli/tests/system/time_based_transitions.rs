@@ -57,6 +57,8 @@ pub(crate) async fn staleness<B>(cluster: &TestCluster<B>) {
     cluster.wait_for_running("gang", 0).await;
     let evicted = time_of(cluster, "gang", LAST_EVICTION).await;
     assert_within(since, Span::from_secs(8), evicted);
+    let events = cluster.event_messages("StaleJob", "gang").await;
+    assert_eq!(events, ["Job is stale. 3 pods are active, minMember is 4"]);
 }
 
 /// On one node of eight GPUs.

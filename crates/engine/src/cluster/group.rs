@@ -144,9 +144,13 @@ impl PodSet {
     pub fn active_used(&self) -> u32 {
         self.sum(Status::is_active_used)
     }
+    /// Pods that are neither terminal nor terminating.
+    pub fn alive(&self) -> u32 {
+        self.sum(Status::is_alive)
+    }
     /// Pods that run or may be placed now: gated ones and those in backoff are not counted.
     pub fn ready_pods(&self) -> u32 {
-        self.sum(Status::is_alive) - self.count(Status::Gated) - self.count(Status::InBackoff)
+        self.alive() - self.count(Status::Gated) - self.count(Status::InBackoff)
     }
     /// Its minimum is allocated.
     pub fn is_satisfied(&self) -> bool {

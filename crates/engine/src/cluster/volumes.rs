@@ -3,7 +3,7 @@
 use super::node::When;
 use super::{Cluster, presence_of};
 use crate::ids::{NodeIdx, PodIdx, Sym};
-use crate::storage::{CapacityCheck, OwnedClaims, VolumeNode, VolumePod};
+use crate::storage::{CapacityCheck, ClassLack, OwnedClaims, VolumeNode, VolumePod};
 use crate::terms::Presence;
 use crate::verdict::{NodeRejection, PodRejection};
 
@@ -58,13 +58,25 @@ impl Cluster {
 
     /// Whether simulated storage has capacity for a pod's volumes; always true without the simulation.
     pub(crate) fn storage_fits(&self, pod: PodIdx, node: NodeIdx, when: When) -> bool {
-        let owned =
-            if self.pods[pod].state.is_virtual { OwnedClaims::Remade } else { OwnedClaims::AsObserved };
+        let owned = self.owned_claims(pod);
         let view = self.volume_pod(pod);
         match when {
             When::Now => self.storage.fits_now(&view, node, owned),
             When::Eventually => self.storage.fits_eventually(&view, node, owned),
         }
+    }
+
+    /// The storage class that lacks simulated capacity for a pod's volumes.
+    pub(crate) fn storage_lack(&self, pod: PodIdx, node: NodeIdx) -> Option<NodeRejection> {
+        let name = |class| self.text(class).to_owned();
+        match self.storage.lacking_class(&self.volume_pod(pod), node, self.owned_claims(pod))? {
+            ClassLack::Capacity(class) => Some(NodeRejection::StorageCapacity(name(class))),
+            ClassLack::Unreachable(class) => Some(NodeRejection::StorageUnreachable(name(class))),
+        }
+    }
+
+    fn owned_claims(&self, pod: PodIdx) -> OwnedClaims {
+        if self.pods[pod].state.is_virtual { OwnedClaims::Remade } else { OwnedClaims::AsObserved }
     }
 
     /// Why a node rejects a pod because of its volumes.

@@ -2,7 +2,7 @@
 
 use super::allocator::allocate;
 use super::claim::{Allocation, CONSUMERS_MAX, DeviceClaim};
-use super::claims::Claims;
+use super::claims::{Claims, Reference};
 use super::extended::SyntheticClaim;
 use super::inventory::Inventory;
 use super::place::NodeView;
@@ -40,7 +40,8 @@ pub fn precheck(
 ) -> Result<(), PodRejection> {
     let references = claims.references(pod);
     if served == Served::No && !references.is_empty() {
-        return Err(PodRejection::ClaimsUnavailable);
+        let own = |reference: &Reference| names.text(reference.name).to_owned();
+        return Err(PodRejection::ClaimsUnavailable(references.iter().map(own).collect()));
     }
     for reference in references {
         let name = || names.text(reference.claim.unwrap_or(reference.name)).to_owned();
@@ -56,7 +57,11 @@ pub fn precheck(
         if claim.state.allocation.is_none() {
             let missing = claim.spec.alternatives().find(|a| !inventory.has_class(a.class));
             if let Some(alternative) = missing {
-                return Err(PodRejection::DeviceClassMissing(names.text(alternative.class).to_owned()));
+                return Err(PodRejection::DeviceClassMissing {
+                    class: names.text(alternative.class).to_owned(),
+                    claim: name(),
+                    request: names.text(alternative.label).to_owned(),
+                });
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use super::amount::{number, unit};
 use crate::cluster::Cluster;
+use crate::cluster::group::DEFAULT_POD_SET;
 use crate::input::Key;
 use crate::outcome::{Cause, Decision, EvictionReason, QueueChange};
 use crate::resource::{PerResource, QueueResource};
@@ -9,13 +10,13 @@ use crate::share::root_path;
 
 /// Inputs of the message besides the decision.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct EventInputs {
+pub(super) struct EventInputs<'a> {
     /// Priority of the victim's queue.
     pub(super) victim: Option<i32>,
     /// Priority of the reclaimer's queue.
     pub(super) reclaimer: Option<i32>,
-    /// Minimum number of pods of the victim's group.
-    pub(super) minimum: u32,
+    /// The victim's pod set and its minimum.
+    pub(super) pod_set: Option<(&'a str, u32)>,
 }
 
 /// The event message of an eviction in KAI's format; `None` for other decisions.
@@ -38,8 +39,11 @@ pub fn eviction_message(cluster: &Cluster, decision: &Decision) -> Option<String
         inputs.victim = priority(group.and_then(queue_of), victim);
         inputs.reclaimer = priority(reclaimer.and_then(queue_of), reclaimer_change);
     }
-    inputs.minimum =
-        group.map_or(0, |group| cluster.groups[group].pod_sets().map(|(_, pods)| pods.min).sum());
+    let member = cluster.pod(pod).and_then(|pod| cluster.pods[pod].member);
+    inputs.pod_set = group.zip(member).and_then(|(group, member)| {
+        let member = cluster.groups[group].members.get(member)?;
+        Some((cluster.text(member.name), member.pod_set()?.min))
+    });
     Some(message(pod, preemptor.as_ref(), action, why, inputs))
 }
 
@@ -49,13 +53,19 @@ pub(super) fn message(
     preemptor: Option<&Key>,
     action: &str,
     why: &EvictionReason,
-    inputs: EventInputs,
+    inputs: EventInputs<'_>,
 ) -> String {
     let by = preemptor.map_or_else(String::new, |group| format!(" {group}"));
     match why {
         EvictionReason::Stale { .. } => {
-            let minimum = inputs.minimum;
-            format!("Pod {pod} was evicted: its workload runs with fewer pods than its minimum of {minimum}")
+            let below = "Workload doesn't meet the minimum required number of pods";
+            match inputs.pod_set {
+                None => format!("{below}, evicting remaining pod: {pod}"),
+                Some((DEFAULT_POD_SET, min)) => format!("{below} ({min}), evicting remaining pod: {pod}"),
+                Some((name, min)) => {
+                    format!("{below} ({min}) in sub-group {name}, evicting remaining pod: {pod}")
+                }
+            }
         }
         EvictionReason::AboveShare { reclaimer, victim }
         | EvictionReason::AboveQuota { reclaimer, victim } => {
@@ -66,7 +76,9 @@ pub(super) fn message(
             text
         }
         EvictionReason::Moved { .. } if action == Cause::Consolidation.action() => {
-            format!("Pod {pod} was evicted and gets another place, for bin packing (consolidation)")
+            format!(
+                "Pod {pod} was preempted and rescheduled due to bin packing (resource consolidation) procedure"
+            )
         }
         EvictionReason::Moved { .. } if action == Cause::Reclaim.action() => {
             format!("Pod {pod} was preempted by workload{by}.")

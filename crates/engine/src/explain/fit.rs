@@ -7,12 +7,12 @@ use crate::input::{self, AmountList, Key, NodeCondition};
 use crate::resource::is_mig;
 use crate::verdict::{
     CapacityRule, ClaimRejection, GpuKindMismatch, NodeFit, NodeRejection, PodRejection, PoolGap,
-    VolumeRejection,
+    VolumeClaimProblem, VolumeRejection,
 };
 use kai_units::Quantity;
 use std::collections::BTreeMap;
 
-const NO_NODES: &str = "no nodes with enough resources were found";
+pub(super) const NO_NODES: &str = "no nodes with enough resources were found";
 
 /// Why no node fits a pod; the counts of several searches are summed.
 pub(super) fn no_node<'a>(fits: impl Iterator<Item = &'a NodeFit>) -> String {
@@ -37,7 +37,7 @@ pub(super) fn no_node<'a>(fits: impl Iterator<Item = &'a NodeFit>) -> String {
 }
 
 /// Why a node rejects a pod; `None` for nodes outside a topology domain, which are not reported.
-fn node_rejection(rejection: &NodeRejection) -> Option<String> {
+pub(super) fn node_rejection(rejection: &NodeRejection) -> Option<String> {
     let lacking = |what: &str| format!("node(s) didn't have enough resources: {what}");
     Some(match rejection {
         NodeRejection::Gpus => lacking("GPUs"),
@@ -65,6 +65,12 @@ fn node_rejection(rejection: &NodeRejection) -> Option<String> {
         }
         NodeRejection::Spread => "node(s) didn't match pod topology spread constraints".to_owned(),
         NodeRejection::Volume(rejection) => volume_rejection(*rejection).to_owned(),
+        NodeRejection::StorageCapacity(class) => {
+            format!("node(s) did not have enough free storage for storageclass {class}")
+        }
+        NodeRejection::StorageUnreachable(class) => {
+            format!("no allocatable storage from storageclass {class} found")
+        }
         NodeRejection::GpuKind(rejection) => gpu_kind(*rejection).to_owned(),
         NodeRejection::Role => "node(s) didn't have the worker role that the pod needs".to_owned(),
         NodeRejection::OverCapacity(excess, rule) => {
@@ -146,20 +152,27 @@ pub(super) fn unschedulable(pod: &Key, reason: &PodRejection, group: &Key, queue
         PodRejection::UnknownSubGroup(name) => {
             format!("Pod references subgroup \"{name}\", which does not exist in PodGroup {group}")
         }
-        PodRejection::ConfigMap(name) => {
-            unmet("ConfigMap", &format!("Missing required configmaps: [{name}]"))
+        PodRejection::ConfigMaps(names) => {
+            unmet("ConfigMap", &format!("Missing required configmaps: [{}]", names.join(" ")))
         }
-        PodRejection::VolumeClaim(name) => unmet(
-            "VolumeBinding",
-            &format!("persistentvolumeclaim \"{name}\" is missing, lost or being deleted"),
-        ),
+        PodRejection::VolumeClaim(name, problem) => {
+            let problem = match problem {
+                VolumeClaimProblem::Missing => "not found".to_owned(),
+                VolumeClaimProblem::Lost(volume) => {
+                    format!("bound to non-existent persistentvolume \"{volume}\"")
+                }
+                VolumeClaimProblem::Deleting => "is being deleted".to_owned(),
+            };
+            unmet("VolumeBinding", &format!("persistentvolumeclaim \"{name}\" {problem}"))
+        }
         PodRejection::UnboundImmediate(_) => {
             unmet("VolumeBinding", "pod has unbound immediate PersistentVolumeClaims")
         }
         PodRejection::PoolTooSmall(gap) => unmet("MaxNodePoolResources", &pool_too_small(pod, gap)),
-        PodRejection::ClaimsUnavailable => format!(
-            "pod {pod} cannot be scheduled, it references resource claims while dynamic resource allocation is \
-             not available in the cluster"
+        PodRejection::ClaimsUnavailable(claims) => format!(
+            "pod {pod} cannot be scheduled, it references resource claims <{}> while dynamic resource allocation is \
+             not available in the cluster",
+            claims.join(", ")
         ),
         PodRejection::ClaimMissing(name) => {
             format!(
@@ -178,7 +191,9 @@ pub(super) fn unschedulable(pod: &Key, reason: &PodRejection, group: &Key, queue
             "pod {pod} cannot be scheduled: DRA claim {name} is a shared GPU claim with wrong queue label (expected \
              queue: {queue}, claim queue label: {label})"
         ),
-        PodRejection::DeviceClassMissing(name) => format!("device class {name} does not exist"),
+        PodRejection::DeviceClassMissing { class, claim, request } => {
+            format!("device class {class} does not exist for claim {namespace}/{claim} request {request}")
+        }
         PodRejection::Plugin(text) => text.clone(),
     }
 }

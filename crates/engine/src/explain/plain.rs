@@ -5,7 +5,8 @@ use crate::cluster::group::DEFAULT_POD_SET;
 use crate::input::{self, NodeCondition};
 use crate::verdict::{
     CapacityRule, ClaimRejection, GpuKindMismatch, Measured, NodeFit, NodeRejection, PodRejection,
-    QueueExcess, QueueResource, TopologyReason, TopologyRejection, Verdict, VolumeRejection,
+    QueueExcess, QueueResource, TopologyReason, TopologyRejection, Verdict, VolumeClaimProblem,
+    VolumeRejection,
 };
 use kai_units::Timestamp;
 use std::fmt;
@@ -126,6 +127,17 @@ pub(super) fn beyond(excess: &QueueExcess, bound: &str) -> String {
 }
 
 fn limit_hint(excess: &QueueExcess) -> String {
+    if excess.bound == 0 {
+        let resource = match excess.resource {
+            QueueResource::Cpu => "cpu",
+            QueueResource::Memory => "memory",
+            QueueResource::Gpu => "gpu",
+        };
+        return format!(
+            "set `spec.resources.{resource}.limit` of queue `{}`; -1 is unlimited, and an absent limit is 0",
+            excess.queue
+        );
+    }
     if excess.requested > excess.bound {
         return format!("request less, or raise the limit of `{}`", excess.queue);
     }
@@ -198,6 +210,10 @@ fn node_rejection(rejection: &NodeRejection) -> String {
         NodeRejection::ExistingAntiAffinity => "existing pod anti-affinity mismatch",
         NodeRejection::Spread => "pod topology spread mismatch",
         NodeRejection::Volume(volume) => volume_rejection(*volume),
+        NodeRejection::StorageCapacity(class) => {
+            return format!("insufficient free storage of class `{class}`");
+        }
+        NodeRejection::StorageUnreachable(class) => return format!("no storage of class `{class}`"),
         NodeRejection::GpuKind(kind) => gpu_kind(*kind),
         NodeRejection::Role => "missing worker role",
         NodeRejection::OverCapacity(excess, CapacityRule::Limit) => return beyond(excess, "limit"),
@@ -249,8 +265,19 @@ fn gpu_kind(mismatch: GpuKindMismatch) -> &'static str {
 pub(super) fn pod_rejection(rejection: &PodRejection) -> String {
     match rejection {
         PodRejection::UnknownSubGroup(name) => format!("sub-group `{name}` does not exist"),
-        PodRejection::ConfigMap(name) => format!("config map `{name}` is missing"),
-        PodRejection::VolumeClaim(name) => format!("volume claim `{name}` is missing, lost or being deleted"),
+        PodRejection::ConfigMaps(names) if names.len() == 1 => {
+            format!("config map `{}` is missing", names.concat())
+        }
+        PodRejection::ConfigMaps(names) => format!("config maps `{}` are missing", names.join("`, `")),
+        PodRejection::VolumeClaim(name, VolumeClaimProblem::Missing) => {
+            format!("volume claim `{name}` is missing")
+        }
+        PodRejection::VolumeClaim(name, VolumeClaimProblem::Lost(volume)) => {
+            format!("volume claim `{name}` has lost its volume `{volume}`")
+        }
+        PodRejection::VolumeClaim(name, VolumeClaimProblem::Deleting) => {
+            format!("volume claim `{name}` is being deleted")
+        }
         PodRejection::UnboundImmediate(name) => format!("volume claim `{name}` must be bound first"),
         PodRejection::PoolTooSmall(gap) => {
             let amount = |value| match gap.resource.as_str() {
@@ -266,9 +293,10 @@ pub(super) fn pod_rejection(rejection: &PodRejection) -> String {
                 amount(gap.largest)
             )
         }
-        PodRejection::ClaimsUnavailable => {
-            "dynamic resource allocation is not available in the cluster".to_owned()
-        }
+        PodRejection::ClaimsUnavailable(claims) => format!(
+            "it references resource claims ({}), and dynamic resource allocation is not available in the cluster",
+            claims.join(", ")
+        ),
         PodRejection::ClaimMissing(name) => format!("device claim `{name}` is missing"),
         PodRejection::ClaimFull(name) => {
             format!("device claim `{name}` has reached its maximum number of consumers")
@@ -279,7 +307,9 @@ pub(super) fn pod_rejection(rejection: &PodRejection) -> String {
         PodRejection::ClaimQueueLabel(name, Some(label)) => {
             format!("shared device claim `{name}` has the label of another queue, `{label}`")
         }
-        PodRejection::DeviceClassMissing(name) => format!("device class `{name}` is missing"),
+        PodRejection::DeviceClassMissing { class, claim, .. } => {
+            format!("device class `{class}` of claim `{claim}` is missing")
+        }
         PodRejection::Plugin(why) => why.clone(),
     }
 }
@@ -288,16 +318,16 @@ pub(super) fn pod_rejection(rejection: &PodRejection) -> String {
 pub(super) fn pod_hint(rejection: &PodRejection) -> Option<&'static str> {
     match rejection {
         PodRejection::UnknownSubGroup(_) => Some("correct the pod's label, or add the sub-group"),
-        PodRejection::ConfigMap(_) => Some("create the config map"),
-        PodRejection::VolumeClaim(_) => Some("create the volume claim"),
+        PodRejection::ConfigMaps(_) => Some("create the config map"),
+        PodRejection::VolumeClaim(..) => Some("create the volume claim"),
         PodRejection::PoolTooSmall(_) => Some("request less, or add a larger node"),
+        PodRejection::ClaimsUnavailable(_) => {
+            Some("use a cluster that serves `resource.k8s.io`, or remove the claims from the pod")
+        }
         PodRejection::ClaimMissing(_) => Some("create the device claim"),
         PodRejection::ClaimQueueLabel(..) => Some("label the claim with the group's queue"),
-        PodRejection::DeviceClassMissing(_) => Some("create the device class, or correct its name"),
-        PodRejection::UnboundImmediate(_)
-        | PodRejection::ClaimsUnavailable
-        | PodRejection::ClaimFull(_)
-        | PodRejection::Plugin(_) => None,
+        PodRejection::DeviceClassMissing { .. } => Some("create the device class, or correct its name"),
+        PodRejection::UnboundImmediate(_) | PodRejection::ClaimFull(_) | PodRejection::Plugin(_) => None,
     }
 }
 

@@ -7,7 +7,7 @@ use super::*;
 use crate::input::NodeCondition;
 use crate::verdict::{
     ClaimRejection, DomainCapacity, GpuKindMismatch, Measured, NodeRejection, PoolGap, QueueResource,
-    TopologyReason, TopologyRejection, VolumeRejection,
+    TopologyReason, TopologyRejection, VolumeClaimProblem, VolumeRejection,
 };
 
 const GPU: i64 = 1_000_000;
@@ -292,7 +292,34 @@ fn pool_without_a_large_enough_node_is_named() {
 fn unschedulable_pods_have_a_message() {
     let unmet = "Scheduling conditions were not met for pod lab/train-0:\n";
     let texts = [
-        (PodRejection::ConfigMap("env".into()), format!("{unmet}ConfigMap: Missing required configmaps: [env].\n")),
+        (
+            PodRejection::ConfigMaps(vec!["env".into(), "settings".into()]),
+            format!("{unmet}ConfigMap: Missing required configmaps: [env settings].\n"),
+        ),
+        (
+            PodRejection::ClaimsUnavailable(vec!["gpu".into(), "nic".into()]),
+            "pod lab/train-0 cannot be scheduled, it references resource claims <gpu, nic> while dynamic resource \
+             allocation is not available in the cluster"
+                .into(),
+        ),
+        (
+            PodRejection::DeviceClassMissing { class: "gpu".into(), claim: "c".into(), request: "r".into() },
+            "device class gpu does not exist for claim lab/c request r".into(),
+        ),
+        (
+            PodRejection::VolumeClaim("data".into(), VolumeClaimProblem::Missing),
+            format!("{unmet}VolumeBinding: persistentvolumeclaim \"data\" not found.\n"),
+        ),
+        (
+            PodRejection::VolumeClaim("data".into(), VolumeClaimProblem::Lost("pv".into())),
+            format!(
+                "{unmet}VolumeBinding: persistentvolumeclaim \"data\" bound to non-existent persistentvolume \"pv\".\n"
+            ),
+        ),
+        (
+            PodRejection::VolumeClaim("data".into(), VolumeClaimProblem::Deleting),
+            format!("{unmet}VolumeBinding: persistentvolumeclaim \"data\" is being deleted.\n"),
+        ),
         (
             PodRejection::UnboundImmediate("data".into()),
             format!("{unmet}VolumeBinding: pod has unbound immediate PersistentVolumeClaims.\n"),

@@ -76,7 +76,10 @@ fn config_maps(cluster: &Cluster, pod: PodIdx) -> Result<(), PodRejection> {
         .map(|name| cluster.text(*name))
         .collect();
     missing.sort_unstable();
-    missing.first().map_or(Ok(()), |name| Err(PodRejection::ConfigMap((*name).to_owned())))
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(PodRejection::ConfigMaps(missing.into_iter().map(str::to_owned).collect()))
 }
 
 fn claims(cluster: &Cluster, policy: &Policy, pod: PodIdx) -> Result<(), PodRejection> {

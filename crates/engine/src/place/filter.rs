@@ -9,7 +9,7 @@ use crate::ids::NodeIdx;
 use crate::input::{GpuRequest, MigStrategy};
 use crate::resource::{self, Amounts};
 use crate::share::{capacity_policy, root_ledgers, root_path};
-use crate::verdict::{GpuKindMismatch, NodeRejection, VolumeRejection};
+use crate::verdict::{GpuKindMismatch, NodeRejection};
 
 /// The first filter that rejects a node whose resources fit the pod.
 pub(crate) fn refusal(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Option<NodeRejection> {
@@ -167,9 +167,8 @@ pub(crate) fn lacks(cluster: &Cluster, trial: &Trial<'_>, node: NodeIdx) -> Vec<
         // Resources that the pod does not request can be overcommitted too, and simulated storage is accounted
         // separately.
         misses.extend(first.map(|lack| lack_miss(cluster, lack)));
-        if misses.is_empty() && trial.has_volumes && !cluster.storage_fits(trial.pod, node, When::Eventually)
-        {
-            misses.push(NodeRejection::Volume(VolumeRejection::Capacity));
+        if misses.is_empty() && trial.has_volumes {
+            misses.extend(cluster.storage_lack(trial.pod, node));
         }
     }
     let overhead = &load.shape.overhead;

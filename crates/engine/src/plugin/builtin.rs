@@ -82,8 +82,9 @@ fn min_runtime(args: &mut Args<'_>, to: &mut Registry) {
 }
 
 fn proportion(args: &mut Args<'_>, to: &mut Registry) {
-    // KAI's key is misspelt.
-    let multiplier = args.number("relcaimerSaturationMultiplier", 1.0);
+    // KAI's guide names the first key, its code reads the second one, which is misspelt.
+    let documented = args.number("reclaimerUtilizationMultiplier", 1.0);
+    let multiplier = args.number("relcaimerSaturationMultiplier", documented);
     let k_value = args.number("kValue", 1.0);
     to.builtin.proportion = Some(Proportion {
         k_value: k_value.max(0.0),

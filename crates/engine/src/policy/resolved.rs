@@ -1,8 +1,8 @@
 //! Resolved configuration: actions and plugins by value.
 
-use super::{Config, DisruptionBudgets, Params, SearchBudgets, SearchDepth};
+use super::{Config, DEFAULT_ACTIONS, DisruptionBudgets, Params, SearchBudgets, SearchDepth};
 use crate::outcome::Cause;
-use crate::plugin::{PluginSet, Registry};
+use crate::plugin::{Generator, PluginSet, Registry};
 use std::collections::BTreeMap;
 
 /// A resolved policy.
@@ -63,6 +63,7 @@ impl Policy {
                 unknown => warnings.push(format!("action `{unknown}` is not known and is skipped")),
             }
         }
+        warnings.extend(unknown_names(config, &registry));
         Self {
             actions,
             registry,
@@ -75,4 +76,25 @@ impl Policy {
             warnings,
         }
     }
+}
+
+/// A warning for each budget and queue depth of an action or generator that does not exist.
+fn unknown_names(config: &Config, registry: &Registry) -> Vec<String> {
+    let is_action = |name: &str| DEFAULT_ACTIONS.contains(&name);
+    let is_generator = |name: &str| {
+        let built_in = [Generator::NodeLocalGreedy, Generator::MultiNodeGang];
+        registry.generators.iter().chain(&built_in).any(|generator| generator.name() == name)
+    };
+    let unknown = |field: &str, name: &str, kind: &str| {
+        format!("`{field}.{name}` has no effect: there is no {kind} of that name")
+    };
+    let depths = config.queue_depth.keys().filter(|name| !is_action(name));
+    let of_actions = config.budgets.action.keys().filter(|name| *name != "default" && !is_action(name));
+    let of_generators =
+        config.budgets.generator.keys().filter(|name| *name != "default" && !is_generator(name));
+    depths
+        .map(|name| unknown("queueDepthPerAction", name, "action"))
+        .chain(of_actions.map(|name| unknown("maxActionSearchDuration", name, "action")))
+        .chain(of_generators.map(|name| unknown("maxGeneratorSearchDuration", name, "generator")))
+        .collect()
 }

@@ -32,6 +32,15 @@ pub enum OwnedClaims {
     Remade,
 }
 
+/// A storage class that lacks capacity on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClassLack {
+    /// Its capacity is smaller than requested.
+    Capacity(Sym),
+    /// None of its capacities reaches the node.
+    Unreachable(Sym),
+}
+
 /// Charges and capacities of the simulation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Accounting {
@@ -157,22 +166,28 @@ impl Storage {
         let is_orphan =
             |(key, claim): (SymKey, &Claim)| claim.owner_pod.is_some() && !self.csi.owned.contains(&key);
         !self.csi.open
-            || (!self.simulated_claims(pod).any(is_orphan) && self.has_capacity(pod, node, owned, |_| 0))
+            || (!self.simulated_claims(pod).any(is_orphan)
+                && self.first_lack(pod, node, owned, |_| 0).is_none())
     }
 
     /// Whether a node has capacity for a pod's unbound claims, including what releasing pods free.
     pub fn fits_eventually(&self, pod: &VolumePod<'_>, node: NodeIdx, owned: OwnedClaims) -> bool {
-        let freed = |class| self.csi.releasing.get(&(node, class)).copied().unwrap_or(0);
-        !self.csi.open || self.has_capacity(pod, node, owned, freed)
+        self.lacking_class(pod, node, owned).is_none()
     }
 
-    fn has_capacity(
+    /// The first class that lacks capacity for a pod's unbound claims, including what releasing pods free.
+    pub fn lacking_class(&self, pod: &VolumePod<'_>, node: NodeIdx, owned: OwnedClaims) -> Option<ClassLack> {
+        let freed = |class| self.csi.releasing.get(&(node, class)).copied().unwrap_or(0);
+        if self.csi.open { self.first_lack(pod, node, owned, freed) } else { None }
+    }
+
+    fn first_lack(
         &self,
         pod: &VolumePod<'_>,
         node: NodeIdx,
         owned: OwnedClaims,
         freed: impl Fn(Sym) -> i64,
-    ) -> bool {
+    ) -> Option<ClassLack> {
         let mut requested: SmallVec<[(Sym, i64); 2]> = SmallVec::new();
         for (_, claim) in self.simulated_claims(pod) {
             let remade = owned == OwnedClaims::Remade && claim.owner_pod == Some(pod.uid);
@@ -184,11 +199,13 @@ impl Storage {
                 None => requested.push((class, claim.bytes)),
             }
         }
-        requested.iter().all(|&(class, bytes)| {
-            self.capacity_at(node, class).is_some_and(|slot| {
-                let reported = self.capacities.get(slot).map_or(0, |capacity| capacity.bytes);
-                bytes <= reported - self.csi.charged[slot as usize] + freed(class)
-            })
+        requested.iter().find_map(|&(class, bytes)| {
+            let Some(slot) = self.capacity_at(node, class) else {
+                return Some(ClassLack::Unreachable(class));
+            };
+            let reported = self.capacities.get(slot).map_or(0, |capacity| capacity.bytes);
+            let free = reported - self.csi.charged[slot as usize] + freed(class);
+            (bytes > free).then_some(ClassLack::Capacity(class))
         })
     }
 

@@ -117,11 +117,16 @@ fn claims_must_exist_and_be_neither_lost_nor_terminating() {
     let mut fixture = TestCluster::new(&HOSTS);
     fixture.class("fast", |_| {});
     fixture.claim("fine", |_| {});
-    fixture.claim("lost", |c| c.phase = ClaimPhase::Lost);
+    fixture.claim("lost", |c| (c.phase, c.volume) = (ClaimPhase::Lost, Some("gone".into())));
     fixture.claim("going", |c| c.deleting = true);
     assert_eq!(fixture.prefilter(&["fine"]), Ok(()));
-    for bad in ["missing", "lost", "going"] {
-        assert_eq!(fixture.prefilter(&["fine", bad]), Err(PodRejection::VolumeClaim(bad.into())));
+    let problems = [
+        ("missing", VolumeClaimProblem::Missing),
+        ("lost", VolumeClaimProblem::Lost("gone".into())),
+        ("going", VolumeClaimProblem::Deleting),
+    ];
+    for (bad, problem) in problems {
+        assert_eq!(fixture.prefilter(&["fine", bad]), Err(PodRejection::VolumeClaim(bad.into(), problem)));
     }
 }
 

@@ -2,8 +2,10 @@
 
 mod audit;
 mod bounds;
+mod configuration;
 mod eviction_messages;
 mod evictions;
+mod group_messages;
 mod group_panic;
 mod missed_evictions;
 mod properties;

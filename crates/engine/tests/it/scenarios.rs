@@ -36,6 +36,7 @@ macro_rules! scenarios {
 }
 
 scenarios! {
+    absurd_gpu_memory_request_fails_only_its_own_group
     attach_limit_is_respected
     best_effort_pods_run_on_full_nodes
     binpack_prefers_the_fuller_node

@@ -95,6 +95,9 @@ impl SchedulerLoop {
         }
         for (group, since) in &outcome.staleness {
             self.annotations.set(group, GroupTimestamp::StaleSince, *since);
+            if since.is_some() {
+                self.report_stale(group);
+            }
             annotated.insert(group.clone());
         }
         for group in annotated {
@@ -173,9 +176,7 @@ impl SchedulerLoop {
             regarding: Regarding { kind: POD, key: pod.clone(), uid },
             type_: EventType::Normal,
             reason: "Pipelined",
-            message: format!(
-                "Pod {pod} was pipelined to node {node}: it starts there when capacity is released"
-            ),
+            message: format!("Pod {pod} was pipelined to node {node}"),
             annotations: BTreeMap::new(),
         });
     }

@@ -121,7 +121,10 @@ impl SchedulerLoop {
             });
         }
         let error = findings.iter().find(|finding| finding.severity == Severity::Error).map(message);
-        if let Some(error) = error.filter(|error| kind == Kind::Pod && !is_reported(error)) {
+        // The condition of a pod that has a node stays: it was placed before it became invalid.
+        let is_unplaced = kind == Kind::Pod
+            && self.cache.store().objects().pods.get(&key).is_some_and(|pod| pod.spec.node_name.is_empty());
+        if let Some(error) = error.filter(|error| is_unplaced && !is_reported(error)) {
             let time = self.clock.time();
             self.writer.submit(condition::write_pod(&key, &uid, "Unschedulable", &error, &time));
         }

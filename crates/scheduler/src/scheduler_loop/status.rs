@@ -57,11 +57,11 @@ impl SchedulerLoop {
     }
 
     fn message(&self, verdict: &GroupVerdict) -> String {
-        let has_no_fit_error = matches!(
-            verdict.leading,
-            Verdict::NotReady { .. } | Verdict::InBackoff { .. } | Verdict::WaitingForVictims { .. }
-        );
-        let text = if has_no_fit_error {
+        let has_no_fit_error =
+            matches!(verdict.leading, Verdict::InBackoff { .. } | Verdict::WaitingForVictims { .. });
+        let text = if matches!(verdict.leading, Verdict::NotReady { .. }) {
+            explain::not_ready_message(self.cache.cluster(), &verdict.group)
+        } else if has_no_fit_error {
             explain::plain(&verdict.leading, &verdict.queue).text
         } else if self.options.detailed_fit_errors {
             explain::detailed(verdict)
@@ -113,6 +113,22 @@ impl SchedulerLoop {
         }
     }
 
+    /// Records that a group runs below its minimum.
+    pub(super) fn report_stale(&self, group: &Key) {
+        let Some(known) = self.cache.store().objects().pod_groups.get(group) else { return };
+        self.recorder.record(&Event {
+            regarding: Regarding {
+                kind: POD_GROUP.clone(),
+                key: group.clone(),
+                uid: known.metadata.uid.clone().unwrap_or_default(),
+            },
+            type_: EventType::Normal,
+            reason: "StaleJob",
+            message: explain::stale_message(self.cache.cluster(), group),
+            annotations: BTreeMap::new(),
+        });
+    }
+
     /// Reports on the pods of a group that are still pending.
     fn report_pods(&mut self, group: &Key, verdict: &GroupVerdict) {
         let cluster = self.cache.cluster();
@@ -134,6 +150,8 @@ impl SchedulerLoop {
             let Some(uid) = stored.pods.get(&key).map(|pod| pod.metadata.uid.to_string()) else { continue };
             let message = if matches!(verdict.leading, Verdict::InBackoff { .. }) {
                 explain::plain(&verdict.leading, &verdict.queue).text
+            } else if self.options.detailed_fit_errors {
+                explain::detailed_pod_message(cluster, &self.all_actions, verdict, &key)
             } else {
                 explain::pod_message(verdict, &key)
             };

@@ -38,7 +38,6 @@ pub const DIFFERENCES: &[Difference] = &[
     Difference { id: "D06", holds: device_backed_resource },
     Difference { id: "D08", holds: division_with_a_rest },
     Difference { id: "D09", holds: |facts| facts.config.queue_depth.values().any(|depth| *depth >= 2) },
-    Difference { id: "D10", holds: absent_limit },
     Difference { id: "D13", holds: same_name_twice },
     Difference {
         id: "D14",
@@ -219,15 +218,6 @@ fn device_count_out_of_range(facts: &Facts<'_>) -> bool {
         .deltas
         .iter()
         .any(|delta| if let Delta::Claim(claim) = delta { out_of_range(claim) } else { false })
-}
-
-/// A queue has no limit.
-fn absent_limit(facts: &Facts<'_>) -> bool {
-    facts.objects.queues.values().any(|queue| {
-        queue.spec.resources.is_none_or(|all| {
-            [all.cpu, all.memory, all.gpu].iter().any(|one| one.is_none_or(|one| one.limit.is_none()))
-        })
-    })
 }
 
 /// Two groups have the same name in different namespaces.

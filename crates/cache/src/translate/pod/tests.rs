@@ -111,6 +111,22 @@ fn annotations_request_gpu_shares() {
 }
 
 #[test]
+fn pod_with_an_unreadable_share_is_treated_as_gated() {
+    let unreadable = [
+        (r#"{"gpu-fraction":"1.5"}"#, "gpu-fraction"),
+        (r#"{"gpu-fraction":"half"}"#, "gpu-fraction"),
+        (r#"{"gpu-fraction":"0","gpu-memory":"1000"}"#, "gpu-fraction"),
+        (r#"{"gpu-memory":"2Gi"}"#, "gpu-memory"),
+        (r#"{"gpu-fraction":"0.5","gpu-fraction-num-devices":"two"}"#, "gpu-fraction-num-devices"),
+    ];
+    for (annotations, annotation) in unreadable {
+        let (input, findings) = with_annotations(annotations, "{}");
+        assert_eq!(input.phase, PodPhase::Gated, "{annotations}");
+        assert_eq!(findings, [format!("metadata.annotations[{annotation}]")]);
+    }
+}
+
+#[test]
 fn gpu_fraction_together_with_whole_gpus_is_treated_as_gated() {
     let spec = r#"{"containers":[{"name":"a","resources":{"requests":{"nvidia.com/gpu":"1"}}}]}"#;
     for annotations in [r#"{"gpu-fraction":"0.5"}"#, r#"{"gpu-memory":"1000"}"#] {

@@ -12,7 +12,7 @@ struct InvalidPod {
     gpus: u32,
     /// Part of the message that is reported.
     message: &'static str,
-    /// Whether the annotation is ignored and the pod is scheduled without it.
+    /// Whether the pod is scheduled in spite of it.
     scheduled: bool,
 }
 
@@ -26,7 +26,7 @@ const fn invalid(
     InvalidPod { name, annotations, gpus, message, scheduled }
 }
 
-const INVALID_PODS: [InvalidPod; 10] = [
+const INVALID_PODS: [InvalidPod; 13] = [
     invalid(
         "both",
         &[("gpu-fraction", "0.5"), ("gpu-memory", "1000")],
@@ -36,24 +36,33 @@ const INVALID_PODS: [InvalidPod; 10] = [
     ),
     invalid("whole", &[("gpu-fraction", "0.5")], 1, "a GPU fraction and whole GPUs", false),
     invalid("whole-memory", &[("gpu-memory", "1000")], 2, "a GPU fraction and whole GPUs", false),
-    invalid("more", &[("gpu-fraction", "1.5")], 0, "`1.5` is not a decimal above 0 and up to 1", true),
-    invalid("word", &[("gpu-fraction", "abc")], 0, "`abc` is not a decimal above 0 and up to 1", true),
-    invalid("negative", &[("gpu-fraction", "-0.5")], 0, "`-0.5` is not a decimal above 0 and up to 1", true),
+    invalid("more", &[("gpu-fraction", "1.5")], 0, "`1.5` is not a decimal above 0 and up to 1", false),
+    invalid("word", &[("gpu-fraction", "abc")], 0, "`abc` is not a decimal above 0 and up to 1", false),
+    invalid("negative", &[("gpu-fraction", "-0.5")], 0, "`-0.5` is not a decimal above 0 and up to 1", false),
     invalid(
         "infinite",
         &[("gpu-fraction", "1e309")],
         0,
         "`1e309` is not a decimal above 0 and up to 1",
-        true,
+        false,
     ),
-    invalid("nothing", &[("gpu-fraction", "")], 0, "`` is not a decimal above 0 and up to 1", true),
-    invalid("debt", &[("gpu-memory", "-5")], 0, "`-5` is not a positive number of MiB", true),
+    invalid("nothing", &[("gpu-fraction", "")], 0, "`` is not a decimal above 0 and up to 1", false),
+    invalid("debt", &[("gpu-memory", "-5")], 0, "`-5` is not a positive number of MiB", false),
     invalid(
         "none",
         &[("gpu-fraction", "0.5"), ("gpu-fraction-num-devices", "0")],
         0,
         "`0` is not a positive",
-        true,
+        false,
+    ),
+    invalid("amount", &[("gpu-memory", "2Gi")], 0, "`2Gi` is not a positive number of MiB", false),
+    invalid("zero", &[("gpu-fraction", "0")], 0, "`0` is not a decimal above 0 and up to 1", false),
+    invalid(
+        "second",
+        &[("gpu-fraction", "half"), ("gpu-memory", "1000")],
+        0,
+        "`half` is not a decimal above 0 and up to 1",
+        false,
     ),
 ];
 

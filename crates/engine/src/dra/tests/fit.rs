@@ -24,9 +24,13 @@ fn claims_require_dynamic_resource_allocation() {
     fixture.claim(&claim("c", &[exactly("gpus", 1)]));
     let pod = fixture.pod("p", &["c"]);
     let queue = fixture.sym("queue");
-    let checked = fixture.devices.precheck(pod, queue, Served::No, &fixture.names);
-    assert_eq!(checked, Err(PodRejection::ClaimsUnavailable));
     assert_eq!(check(&mut fixture, pod), Ok(()));
+    let unmade = PodClaim { name: "from-template".into(), from_template: true, ..PodClaim::default() };
+    let ns = fixture.sym("ns");
+    fixture.devices.set_pod((pod, ns), &[reference("c"), unmade], &[], &mut fixture.names);
+    let checked = fixture.devices.precheck(pod, queue, Served::No, &fixture.names);
+    let named = vec![reference("c").name, "from-template".to_owned()];
+    assert_eq!(checked, Err(PodRejection::ClaimsUnavailable(named)));
 }
 
 #[test]
@@ -86,7 +90,14 @@ fn classes_must_exist_until_devices_are_allocated() {
     fixture.devices.remove_class(GPU_CLASS, &mut fixture.names);
     let pod = fixture.pod("p", &["c"]);
     fixture.claim(&claim("c", &[exactly("gpus", 1)]));
-    assert_eq!(check(&mut fixture, pod), Err(PodRejection::DeviceClassMissing(GPU_CLASS.into())));
+    assert_eq!(
+        check(&mut fixture, pod),
+        Err(PodRejection::DeviceClassMissing {
+            class: GPU_CLASS.into(),
+            claim: "c".into(),
+            request: "gpus".into(),
+        })
+    );
     fixture.claim(&ClaimInput {
         allocation: Some(allocated(&[id("n0", "0")])),
         ..claim("c", &[exactly("gpus", 1)])

@@ -155,7 +155,7 @@ fn failed_search_reports_scenarios_and_rejection() {
         ),
         (
             Cause::Preempt,
-            EvictionFailureReason::Unschedulable(PodRejection::ConfigMap("env".into())),
+            EvictionFailureReason::Unschedulable(PodRejection::ConfigMaps(vec!["env".into()])),
             "no preemption: evictions cannot help: config map `env` is missing; hint: create the config map",
         ),
     ]);
@@ -215,7 +215,7 @@ fn eviction_rule_names_the_exceeded_resources() {
 
 #[test]
 fn reclaim_event_names_both_queues() {
-    let inputs = EventInputs { victim: Some(100), reclaimer: Some(200), minimum: 0 };
+    let inputs = EventInputs { victim: Some(100), reclaimer: Some(200), pod_set: None };
     let why =
         EvictionReason::AboveShare { reclaimer: change("Speech", 0, 1), victim: change("Vision", 3, 2) };
     let next = Key::new("lab", "next");
@@ -229,10 +229,11 @@ fn reclaim_event_names_both_queues() {
 #[test]
 fn event_messages_differ_by_action() {
     let next = Key::new("lab", "next");
-    let text = |action, why: EvictionReason| {
-        let inputs = EventInputs { minimum: 4, ..EventInputs::default() };
+    let in_set = |pod_set, action, why: EvictionReason| {
+        let inputs = EventInputs { pod_set, ..EventInputs::default() };
         message(&pod("train-0"), Some(&next), action, &why, inputs)
     };
+    let text = |action, why| in_set(Some(("default", 4)), action, why);
     let moved = || EvictionReason::Moved { node: "n1".into() };
     let higher = "Pod lab/train-0 was preempted by higher priority workload lab/next";
     assert_eq!(text("preempt", EvictionReason::Priority { preemptor: 75, victim: 50 }), higher);
@@ -240,10 +241,12 @@ fn event_messages_differ_by_action() {
     assert_eq!(text("reclaim", moved()), "Pod lab/train-0 was preempted by workload lab/next.");
     assert_eq!(
         text("consolidation", moved()),
-        "Pod lab/train-0 was evicted and gets another place, for bin packing (consolidation)"
+        "Pod lab/train-0 was preempted and rescheduled due to bin packing (resource consolidation) procedure"
     );
-    assert_eq!(
-        text("stalegangeviction", EvictionReason::Stale { since: 0 }),
-        "Pod lab/train-0 was evicted: its workload runs with fewer pods than its minimum of 4"
-    );
+    let stale = |pod_set| in_set(pod_set, "stalegangeviction", EvictionReason::Stale { since: 0 });
+    let below = "Workload doesn't meet the minimum required number of pods";
+    let evicting = "evicting remaining pod: lab/train-0";
+    assert_eq!(stale(Some(("default", 4))), format!("{below} (4), {evicting}"));
+    assert_eq!(stale(Some(("workers", 2))), format!("{below} (2) in sub-group workers, {evicting}"));
+    assert_eq!(stale(None), format!("{below}, {evicting}"));
 }

@@ -29,6 +29,10 @@ fn sentences_contain_numbers_and_a_hint() {
             "queue `research` would use 4 of its limit of 1 CPU core; hint: request less, or raise the limit of `research`",
         ),
         (
+            Verdict::OverLimit(excess(QueueResource::Memory, 0, 0, 1_000_000_000)),
+            "queue `research` would use 1 of its limit of 0 GB of memory; hint: set `spec.resources.memory.limit` of queue `research`; -1 is unlimited, and an absent limit is 0",
+        ),
+        (
             Verdict::NonPreemptibleOverQuota(excess(QueueResource::Gpu, 500_000, 0, GPU)),
             "queue `research` would use 1 of its quota of 0.5 GPUs for non-preemptible pods; hint: use a preemptible priority class, or raise the quota of `research`",
         ),
