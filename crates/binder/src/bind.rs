@@ -63,6 +63,11 @@ impl<'a> Attempt<'a> {
             self.started.push(*plugin);
             self.pre_bind(*plugin, &devices, permit).await?;
         }
+        let _node = if target.gpu_count() > 0 && !target.is_fraction() {
+            Some(permit.release_during(binder.reservations.share_node(target.node())).await)
+        } else {
+            None
+        };
         self.bind().await
     }
 

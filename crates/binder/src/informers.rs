@@ -33,11 +33,12 @@ pub(crate) fn informers() -> Informers {
 }
 
 /// The annotations of pods that the binder reads.
-const ANNOTATIONS: [&str; 4] = [
+const ANNOTATIONS: [&str; 5] = [
     annotation::SHARED_GPU_CONFIG_MAP,
     annotation::GPU_FRACTION_CONTAINER,
     annotation::GPU_FRACTION_NUM_DEVICES,
     annotation::RESERVED_GPU,
+    annotation::RENEWED_GPU,
 ];
 
 /// Keeps the identity, and what tells a terminating object from others.
