@@ -89,7 +89,7 @@ impl<'a> Attempt<'a> {
         let (api, target, pod) = (&self.binder.context.api, self.target, &self.pod);
         match plugin {
             Plugin::VolumeBinding { timeout } => {
-                volume_binding::pre_bind(api, pod, self.node, timeout, permit).await
+                volume_binding::pre_bind(&self.binder.context, pod, self.node, timeout, permit).await
             }
             Plugin::DynamicResources { timeout } => {
                 let claims = tokio::time::timeout(timeout, self.binder.claims.pre_bind(api, target, pod));
