@@ -305,7 +305,8 @@ impl Reservations {
             let settled = match self.cached_decision(group, None) {
                 Decision::Keep => true,
                 Decision::DeleteReservations(_) => false,
-                Decision::Renew(_) => !self.renewals.is_due(group),
+                // Otherwise the kubelet might give the GPU to this pod, or to a reservation pod for it.
+                Decision::Renew(_) => target.gpu_count() == 0 || !self.renewals.is_due(group),
             };
             if !settled || current.as_ref().is_some_and(|used| !used.contains(group)) {
                 let _lock = permit.release_during(self.locks.lock(group)).await;
