@@ -35,7 +35,7 @@ async fn queue_that_is_deleted_before_a_late_response_leaves_its_parent_and_the_
     test.create(&k::QUEUE, queue("team", "root")).await;
     test.sleep(5.0).await;
     let late =
-        FaultRates { response_late: 1_000_000, delay_max: Duration::from_secs(60), ..FaultRates::default() };
+        FaultRates { response_late: 1_000_000, delay_max: Duration::from_mins(1), ..FaultRates::default() };
     test.cluster.faults().set_client_rates(Component::Queue.client(), late);
     for gpus in 1..10 {
         set_gpus(&test, "g", "team", gpus).await;
