@@ -141,6 +141,8 @@ pub mod annotation {
     pub const SHARED_GPU_CONFIG_MAP: &str = "runai/shared-gpu-configmap";
     /// UUID of the GPU that a reservation pod holds; the name has `index` for historical reasons in KAI.
     pub const RESERVED_GPU: &str = "run.ai/reserve_for_gpu_index";
+    /// UUID of the GPU that a renewed reservation pod has to hold: its users were given this one.
+    pub const RENEWED_GPU: &str = "kai.scheduler/renewed-gpu";
     /// Keeps Karpenter from moving reservation pods.
     pub const KARPENTER_DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
     /// When a pod group fell below its minimum.

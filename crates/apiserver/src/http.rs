@@ -25,7 +25,9 @@ use crate::status_error::StatusError;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
+use futures::FutureExt as _;
 use http::{Request, Response};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]
@@ -39,13 +41,22 @@ pub fn router(core: Arc<Core>, authentication: Authenticator) -> Router {
     Router::new().fallback(handle).with_state(Handler { core, authentication })
 }
 
+/// Responds to a request. A panic is a defect, but must not end the process: in the embedded cluster it has all components.
 async fn handle(State(handler): State<Handler>, request: Request<Body>) -> Response<Body> {
     let accept = negotiate::Accept::read(request.headers());
     let wants_yaml = accept.prefers_yaml();
-    match serve_request(&handler, accept, request).await {
+    let what = format!("{} {}", request.method(), request.uri());
+    let served = AssertUnwindSafe(serve_request(&handler, accept, request)).catch_unwind().await;
+    match served.unwrap_or_else(|_| Err(panicked(&what))) {
         Ok(response) => response,
         Err(failure) => respond::failure(&failure, wants_yaml),
     }
+}
+
+/// The response of kube-apiserver to a request whose handler panicked.
+fn panicked(what: &str) -> StatusError {
+    tracing::error!(request = what, "the handler of a request panicked");
+    StatusError::new(500, "", "This request caused apiserver to panic. Look in the logs for details.")
 }
 
 async fn serve_request(

@@ -73,6 +73,10 @@ impl Core {
 
     /// A built-in resource by group and plural name.
     pub fn builtin(&self, group: &str, plural: &str) -> Arc<Resource> {
-        Arc::clone(self.catalog().preferred(group, plural).expect("the resource is built in"))
+        Arc::clone(
+            self.catalog()
+                .preferred(group, plural)
+                .expect("callers name resources of the built-in table, which definitions cannot remove"),
+        )
     }
 }

@@ -175,7 +175,7 @@ pub fn prepare_update(
             && object::meta(old, "annotations") != object::meta(new, "annotations");
         let counts = kind != ("scheduling.k8s.io", "priorityclasses");
         let other = counts && (annotated || spec_changed(resource, old, new));
-        let next = generation + i64::from(other);
+        let next = generation.saturating_add(i64::from(other));
         object::set_meta(new, "generation", Some(Value::from(next)));
     }
 }

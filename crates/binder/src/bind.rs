@@ -63,6 +63,11 @@ impl<'a> Attempt<'a> {
             self.started.push(*plugin);
             self.pre_bind(*plugin, &devices, permit).await?;
         }
+        let _node = if target.gpu_count() > 0 && !target.is_fraction() {
+            Some(permit.release_during(binder.reservations.share_node(target.node())).await)
+        } else {
+            None
+        };
         self.bind().await
     }
 
@@ -84,7 +89,7 @@ impl<'a> Attempt<'a> {
         let (api, target, pod) = (&self.binder.context.api, self.target, &self.pod);
         match plugin {
             Plugin::VolumeBinding { timeout } => {
-                volume_binding::pre_bind(api, pod, self.node, timeout, permit).await
+                volume_binding::pre_bind(&self.binder.context, pod, self.node, timeout, permit).await
             }
             Plugin::DynamicResources { timeout } => {
                 let claims = tokio::time::timeout(timeout, self.binder.claims.pre_bind(api, target, pod));

@@ -11,7 +11,7 @@ use crate::objects::{is_bound, uid};
 use crate::plugin::Plugin;
 use crate::report;
 use futures::FutureExt as _;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
 use kai_api::{BindRequest, BindRequestStatus};
 use kai_runtime::api::{self, DeleteOptions, Part};
 use kai_runtime::backoff::BackoffPolicy;
@@ -69,9 +69,10 @@ impl Controller for BindRequestController {
             Watch::of::<StoredRequest>(ResourceKind::of::<BindRequest>(), |_, _, request| {
                 vec![request.key()]
             }),
-            // Pods and nodes trigger nothing, but an attempt reads them: it waits for the first list.
+            // These trigger nothing, but an attempt reads them: it waits for the first list.
             Watch::typed::<Pod>(|_, _, _| Vec::new()),
             Watch::typed::<Node>(|_, _, _| Vec::new()),
+            Watch::typed::<PersistentVolume>(|_, _, _| Vec::new()),
         ]
     }
 

@@ -25,7 +25,9 @@ pub(crate) enum Error {
     ReservationTimeout { pod: String, waited: Duration },
     #[error("reservation pod `{pod}` failed: {reason}")]
     ReservationFailed { pod: String, reason: String },
-    #[error("GPU group `{group}` has lost its reservation while pod `{pod}` uses it")]
+    #[error(
+        "GPU group `{group}` has lost its reservation while pod `{pod}` uses it; it takes no further pods until the reservation is renewed"
+    )]
     ReservationLost { group: String, pod: String },
     #[error("the pod has no annotation `{0}`: the admission webhook has not mutated it")]
     NotMutated(&'static str),

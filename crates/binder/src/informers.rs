@@ -4,18 +4,26 @@
 
 use crate::bind_target::StoredRequest;
 use crate::objects::{gpu_groups, is_bound, is_gpu_group_label, node_name};
-use k8s_openapi::api::core::v1::{Container, EphemeralVolumeSource, Node, Pod, PodSpec, PodStatus, Volume};
+use crate::plugin::volume_binding;
+use k8s_openapi::api::core::v1::{
+    Container, EphemeralVolumeSource, Node, PersistentVolume, PersistentVolumeSpec, PersistentVolumeStatus,
+    Pod, PodSpec, PodStatus, Volume,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kai_api::BindRequest;
 use kai_api::well_known::{annotation, env};
-use kai_runtime::ResourceKind;
 use kai_runtime::informer::{Informer, Informers};
+use kai_runtime::{Key, ResourceKind};
 use std::collections::BTreeMap;
 
 /// The index of pods and BindRequests by their GPU groups.
 pub(crate) const BY_GROUP: &str = "gpu-group";
 /// The index of pods with GPU groups by their node.
 pub(crate) const SHARING_ON: &str = "sharing-on-node";
+/// The index of volumes by the claim that they are bound or pre-bound to (`namespace/name`).
+pub(crate) const FOR_CLAIM: &str = "for-claim";
+/// The index of volumes that no claim has by their storage class.
+pub(crate) const AVAILABLE_OF_CLASS: &str = "available-of-class";
 /// The condition with which the binder reports the result of a bind attempt on the pod.
 pub(crate) const POD_BOUND: &str = "PodBound";
 
@@ -29,15 +37,28 @@ pub(crate) fn informers() -> Informers {
         });
     let requests = Informer::partial(ResourceKind::of::<BindRequest>(), StoredRequest::identity)
         .index(BY_GROUP, |request| request.gpu_groups().to_vec());
-    Informers::default().with(pods).with(Informer::<Node>::typed().trim(trim_node)).with(requests)
+    let nodes = Informer::<Node>::typed().trim(trim_node);
+    let volumes = Informer::<PersistentVolume>::typed()
+        .trim(trim_persistent_volume)
+        .index(FOR_CLAIM, |volume| {
+            let claim = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+            let named = claim.and_then(|claim| claim.namespace.as_ref().zip(claim.name.as_ref()));
+            named.map(|(namespace, name)| Key::new(namespace, name).to_string()).into_iter().collect()
+        })
+        .index(AVAILABLE_OF_CLASS, |volume| {
+            let available = volume.spec.as_ref().filter(|spec| volume_binding::is_available(volume, spec));
+            available.and_then(|spec| spec.storage_class_name.clone()).into_iter().collect()
+        });
+    Informers::default().with(pods).with(nodes).with(requests).with(volumes)
 }
 
 /// The annotations of pods that the binder reads.
-const ANNOTATIONS: [&str; 4] = [
+const ANNOTATIONS: [&str; 5] = [
     annotation::SHARED_GPU_CONFIG_MAP,
     annotation::GPU_FRACTION_CONTAINER,
     annotation::GPU_FRACTION_NUM_DEVICES,
     annotation::RESERVED_GPU,
+    annotation::RENEWED_GPU,
 ];
 
 /// Keeps the identity, and what tells a terminating object from others.
@@ -131,6 +152,26 @@ fn trim_volume(full: Volume) -> Option<Volume> {
 fn trim_node(node: &mut Node) {
     trim_metadata(&mut node.metadata, |_| true, |_| false);
     (node.spec, node.status) = (None, None);
+}
+
+/// Keeps what the selection of a volume reads.
+fn trim_persistent_volume(volume: &mut PersistentVolume) {
+    trim_metadata(&mut volume.metadata, |_| true, |_| false);
+    if let Some(full) = volume.spec.take() {
+        volume.spec = Some(PersistentVolumeSpec {
+            access_modes: full.access_modes,
+            capacity: full.capacity,
+            claim_ref: full.claim_ref,
+            node_affinity: full.node_affinity,
+            storage_class_name: full.storage_class_name,
+            volume_mode: full.volume_mode,
+            ..PersistentVolumeSpec::default()
+        });
+    }
+    if let Some(full) = volume.status.take() {
+        volume.status =
+            Some(PersistentVolumeStatus { phase: full.phase, ..PersistentVolumeStatus::default() });
+    }
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ pub async fn run(mut process: Process, options: Options) {
     let options = Arc::new(options);
     let informers = Arc::new(informers::informers());
     let context = Context::of(&process, Arc::clone(&informers));
-    let reservations = Reservations::new(context.clone(), Arc::clone(&options));
+    let reservations = Reservations::new(context.clone(), Arc::clone(&options), process.recorder.clone());
     let groups = GpuGroupController {
         reservations: Arc::clone(&reservations),
         resync: options.resync,

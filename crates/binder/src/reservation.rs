@@ -2,12 +2,14 @@
 //!
 //! Every decision to create or delete a reservation pod reads the API server, not the informers, and holds the lock of
 //! the GPU group. The name of a reservation pod is derived from node and group, so that a repeated attempt, in this or
-//! another process, finds the pod of an earlier one.
+//! another process, finds the pod of an earlier one. A reservation pod that ends while pods use its GPU is renewed
+//! (`renewal`).
 
 mod decision;
 mod gpu_group_controller;
 mod locks;
 mod pod;
+mod renewal;
 
 pub(crate) use gpu_group_controller::GpuGroupController;
 
@@ -27,10 +29,12 @@ use kai_api::well_known::{annotation as annotations, label};
 use kai_runtime::api::{self, DeleteOptions};
 use kai_runtime::backoff::{Backoff, BackoffPolicy};
 use kai_runtime::controller::Context;
+use kai_runtime::event::Recorder;
 use kai_runtime::informer::Subscription;
 use kai_runtime::url::query_value;
 use kai_runtime::{Key, ResourceKind};
 use locks::Locks;
+use renewal::Renewals;
 use serde::Deserialize as _;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -47,7 +51,12 @@ const DELETION_POLL: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(10
 pub(crate) struct Reservations {
     context: Context,
     options: Arc<Options>,
+    recorder: Recorder,
+    /// Locks of GPU groups. They are acquired before those of nodes.
     locks: Locks,
+    /// Locks of nodes: shared while a pod is sent there that occupies whole GPUs, exclusive during a renewal.
+    nodes: Locks,
+    renewals: Renewals,
     /// Signals changes of reservation pods. `Notify` wakes waiters in the order of their registration, so that a seeded
     /// simulation is deterministic.
     changed: Notify,
@@ -73,16 +82,27 @@ fn progress(pod: &Pod) -> Progress {
     if is_terminating(pod) {
         return Progress::Failed("it is being deleted".to_owned());
     }
+    let renewed = annotation(pod, annotations::RENEWED_GPU);
     match annotation(pod, annotations::RESERVED_GPU) {
         "" => Progress::Pending,
+        other if !renewed.is_empty() && other != renewed => {
+            Progress::Failed(format!("it holds GPU `{other}`, and its users have `{renewed}`"))
+        }
         uuid => Progress::Reported(uuid.to_owned()),
     }
 }
 
 impl Reservations {
-    pub(crate) fn new(context: Context, options: Arc<Options>) -> Arc<Self> {
-        let reservations =
-            Arc::new(Self { context, options, locks: Locks::default(), changed: Notify::new() });
+    pub(crate) fn new(context: Context, options: Arc<Options>, recorder: Recorder) -> Arc<Self> {
+        let reservations = Arc::new(Self {
+            context,
+            options,
+            recorder,
+            locks: Locks::default(),
+            nodes: Locks::default(),
+            renewals: Renewals::default(),
+            changed: Notify::new(),
+        });
         let weak = Arc::downgrade(&reservations);
         reservations.context.informers.store::<Pod>().subscribe(Box::new(move |pod| {
             let Some(reservations) = weak.upgrade() else { return Subscription::End };
@@ -137,16 +157,27 @@ impl Reservations {
             };
             context.informers.store().update(found.clone());
             let Progress::Failed(_) = progress(&found) else { return Ok(found) };
+            self.check_unused(target, group).await?;
             self.delete_reservation(&found).await?;
             permit.release_during(self.wait_for_deletion(&found)).await?;
         }
         self.check_new_reservation(target, group).await?;
         let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.clone());
         let reservation = pod::build(&self.options, node, group, tolerations);
-        match context.create(&reservation).await {
+        self.create(&reservation, permit).await
+    }
+
+    /// Creates a reservation pod, or finds the one that has its name.
+    async fn create(&self, reservation: &Pod, permit: &mut Permit) -> Result<Pod> {
+        let _node = permit.release_during(self.share_node(node_name(reservation))).await;
+        self.create_or_get(reservation).await
+    }
+
+    async fn create_or_get(&self, reservation: &Pod) -> Result<Pod> {
+        let (context, key) = (&self.context, key(reservation));
+        match context.create(reservation).await {
             // Another client created it, or the response to an earlier request was lost.
             Err(error) if error.is_conflict() => {
-                let key = key(&reservation);
                 let found: Pod = match context.api.get(&key).await {
                     Err(error) if error.is_not_found() => {
                         return Err(Error::Conflict { kind: "reservation pod", name: key.to_string() });
@@ -156,8 +187,13 @@ impl Reservations {
                 context.informers.store().update(found.clone());
                 Ok(found)
             }
-            created => created.during(|| format!("create reservation pod `{own_name}`")),
+            created => created.during(|| format!("create reservation pod `{key}`")),
         }
+    }
+
+    /// Waits until no reservation of the node is being renewed. While the result lives, none will be.
+    pub(crate) async fn share_node(&self, node: &str) -> impl Sized + use<> {
+        self.nodes.share(node).await
     }
 
     /// Whether a new GPU may be reserved for the group.
@@ -167,7 +203,11 @@ impl Reservations {
         if let Some(pod) = scaling.iter().find(|pod| !is_bound(pod) && !is_terminal(pod)) {
             return Err(Error::ScalingUp { pod: key(&**pod).to_string() });
         }
-        // A new reservation may get another GPU than the one that these pods were given.
+        self.check_unused(target, group).await
+    }
+
+    /// Fails while other pods use the GPU of the group: a new reservation may get another GPU than they were given.
+    async fn check_unused(&self, target: &BindTarget, group: &str) -> Result<()> {
         match self.active_users(target, group).await?.first() {
             Some(pod) => {
                 Err(Error::ReservationLost { group: group.to_owned(), pod: key(&**pod).to_string() })
@@ -262,13 +302,15 @@ impl Reservations {
         let current = if whole_gpus { Some(self.groups_in_use(target.node()).await?) } else { None };
         let groups: BTreeSet<&str> = sharing.iter().flat_map(|pod| gpu_groups(pod)).collect();
         for group in groups {
-            let in_use = match &current {
-                Some(used) => used.contains(group),
-                None => self.cached_decision(group, None) == Decision::Keep,
+            let settled = match self.cached_decision(group, None) {
+                Decision::Keep => true,
+                Decision::DeleteReservations(_) => false,
+                // Otherwise the kubelet might give the GPU to this pod, or to a reservation pod for it.
+                Decision::Renew(_) => target.gpu_count() == 0 || !self.renewals.is_due(group),
             };
-            if !in_use {
+            if !settled || current.as_ref().is_some_and(|used| !used.contains(group)) {
                 let _lock = permit.release_during(self.locks.lock(group)).await;
-                self.sync_locked(group, None).await?;
+                permit.release_during(self.sync_locked(group, None)).await?;
             }
         }
         Ok(())
@@ -286,9 +328,17 @@ impl Reservations {
         Ok(users.flat_map(gpu_groups).map(str::to_owned).collect())
     }
 
-    /// Deletes what the decision about a group says. The request `over` counts as closed.
+    /// Does what the decision about a group says. The request `over` counts as closed.
     pub(crate) async fn sync_group(&self, group: &str, over: Option<&Key>) -> Result<()> {
-        if self.cached_decision(group, over) == Decision::Keep && over.is_none() {
+        let nothing_to_do = match self.cached_decision(group, over) {
+            Decision::Keep => {
+                self.renewals.forget(group);
+                over.is_none()
+            }
+            Decision::Renew(_) => !self.renewals.is_due(group),
+            Decision::DeleteReservations(_) => false,
+        };
+        if nothing_to_do {
             return Ok(());
         }
         let _lock = self.locks.lock(group).await;
@@ -299,7 +349,7 @@ impl Reservations {
         let informers = &self.context.informers;
         let pods = informers.store::<Pod>().by_index(BY_GROUP, group);
         let requests = informers.store::<StoredRequest>().by_index(BY_GROUP, group);
-        decide(&self.options.reservation_namespace, &pods, &requests, over)
+        decide(&self.options.reservation_namespace, group, &pods, &requests, over)
     }
 
     /// Decides by the state of the server, and acts. The caller holds the lock of the group.
@@ -313,23 +363,16 @@ impl Reservations {
             requests.extend(current.into_iter().filter(selects).map(Arc::new));
         }
         let namespace = &self.options.reservation_namespace;
-        match decide(namespace, &pods, &requests, over) {
+        match decide(namespace, group, &pods, &requests, over) {
             Decision::Keep => Ok(()),
             Decision::DeleteReservations(pods) => {
                 for pod in pods {
-                    tracing::info!(pod = %key(&*pod), %group, "delete an unused reservation pod");
+                    tracing::info!(pod = %key(&*pod), %group, "delete a reservation pod that is not used");
                     self.delete_reservation(&pod).await?;
                 }
                 Ok(())
             }
-            Decision::DeleteUsers(pods) => {
-                for pod in pods {
-                    tracing::warn!(pod = %key(&*pod), %group, "delete a pod that shares an unreserved GPU");
-                    let deleted = self.delete_pod(&pod, DeleteOptions::of_typed(&*pod)).await;
-                    deleted.during(|| format!("delete pod `{}`", key(&*pod)))?;
-                }
-                Ok(())
-            }
+            Decision::Renew(lost) => self.renew(group, &lost).await,
         }
     }
 

@@ -111,6 +111,7 @@ const BINDER: ComponentSpec = ComponentSpec {
     watches: &[
         watch(SCHEDULING, &["bindrequests"], "bind requests"),
         watch(CORE, &["nodes", "pods"], "the pods to bind, their nodes, and GPU reservation pods"),
+        watch(CORE, &["persistentvolumes"], "volumes for unbound claims"),
     ],
     rules: &[
         rule(SCHEDULING, &["bindrequests"], &["delete"], "completed bind requests"),
@@ -127,7 +128,7 @@ const BINDER: ComponentSpec = ComponentSpec {
             "environment of pods that share a GPU",
         ),
         rule(CORE, &["persistentvolumeclaims"], &["get", "patch"], "volume binding"),
-        rule(CORE, &["persistentvolumes"], &["get", "list", "patch"], "volume binding"),
+        rule(CORE, &["persistentvolumes"], &["patch"], "volume binding"),
         rule("storage.k8s.io", &["storageclasses"], &["get"], "volume binding mode"),
         rule(
             "resource.k8s.io",

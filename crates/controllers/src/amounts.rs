@@ -19,7 +19,10 @@ impl Sum {
         Self(amounts.iter().filter_map(read).collect())
     }
 
+    /// Adds an amount; a negative one counts as 0, and the sum is at most the largest quantity. The result is therefore
+    /// independent of the order, and no object lowers what others use.
     pub(crate) fn add(&mut self, name: &str, amount: Quantity) {
+        let amount = amount.max(Quantity::default());
         match self.position(name) {
             Ok(at) => self.0[at].1 = self.0[at].1.plus(amount),
             Err(at) => self.0.insert(at, (name.into(), amount)),
@@ -128,6 +131,26 @@ mod tests {
         let desired = sum(&[("cpu", "1500m"), ("memory", "1Gi")]);
         assert_eq!(desired.patch_from(&stored), Some(json!({"cpu": "1500m", "nvidia.com/gpu": null})));
         assert_eq!(Sum::default().patch_from(&stored), Some(Value::Null));
+    }
+
+    #[test]
+    fn negative_and_excessive_amounts_affect_no_other_amount() {
+        let most = i64::MAX.to_string();
+        let sums = [
+            sum(&[("cpu", "2")]),
+            sum(&[("cpu", "-5")]),
+            sum(&[("memory", &most)]),
+            sum(&[("memory", &most)]),
+        ];
+        for order in [[0, 1, 2, 3], [3, 1, 2, 0]] {
+            let mut total = Sum::default();
+            for index in order {
+                total.add_all(&sums[index]);
+            }
+            assert_eq!(total, sum(&[("cpu", "2"), ("memory", &most)]));
+        }
+        let stored = sum(&[("cpu", "-5")]);
+        assert_eq!(sum(&[("cpu", "0")]).patch_from(&stored), Some(json!({"cpu": "0"})), "it is corrected");
     }
 
     #[test]

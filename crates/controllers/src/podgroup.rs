@@ -182,8 +182,10 @@ impl StatusController {
     }
 
     fn status_written(&self, key: Key, response: api::Result<Value>) {
-        if let Some(group) = self.view().groups.get_mut(&key) {
-            group.is_write_in_flight = false;
+        match self.view().groups.get_mut(&key) {
+            Some(group) => group.is_write_in_flight = false,
+            // The watch has delivered the deletion before this response.
+            None => return,
         }
         match response {
             Ok(object) => {

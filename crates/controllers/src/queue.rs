@@ -224,8 +224,12 @@ impl StatusController {
         match self.api.patch::<kai_api::Queue>(&Key::new("", name), Part::Status, &body).await {
             Ok(written) => {
                 let (name, queue) = Queue::read(written);
-                let affected = self.ledger().set_queue(&name, Some(queue));
-                self.enqueue(affected);
+                let mut ledger = self.ledger();
+                // The watch may have delivered the deletion before this response.
+                if ledger.queue(&name).is_some_and(|known| known.uid == queue.uid) {
+                    let affected = ledger.set_queue(&name, Some(queue));
+                    self.enqueue(affected);
+                }
                 Ok(())
             }
             Err(error) if error.is_not_found() => Ok(()),

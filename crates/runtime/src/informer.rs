@@ -322,6 +322,25 @@ mod tests {
     }
 
     #[test]
+    fn response_that_arrives_after_the_deletion_does_not_restore_the_object() {
+        let informers = informers();
+        let pods = informers.dynamic(&POD);
+        pods.handle(WatchEvent::Applied(pod(5, "n1")));
+        pods.handle(WatchEvent::Deleted(pod(7, "n1")));
+        informers.update_dynamic(&POD, &pod(6, "n2"));
+        assert!(pods.list().is_empty(), "written at 6, deleted at 7");
+        let mut again = pod(8, "n3");
+        again["metadata"]["uid"] = json!("u2");
+        informers.update_dynamic(&POD, &again);
+        assert_eq!(pods.on_node("n3").len(), 1, "created after all that was delivered");
+        pods.handle(WatchEvent::Listed(Vec::new(), 9));
+        informers.update_dynamic(&POD, &again);
+        assert!(pods.list().is_empty(), "the list is newer");
+        pods.handle(WatchEvent::Listed(vec![pod(3, "n1")], 4));
+        assert_eq!(pods.list().len(), 1, "a list always holds");
+    }
+
+    #[test]
     fn relist_removes_missing_objects_that_are_not_newer() {
         let informers = informers();
         let pods = informers.dynamic(&POD);

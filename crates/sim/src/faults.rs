@@ -38,6 +38,8 @@ pub struct FaultRates {
     pub timeout_after: u32,
     /// A request is delayed by up to [`FaultRates::delay_max`].
     pub slow: u32,
+    /// A response is delayed by up to [`FaultRates::delay_max`], so that events of later writes precede it.
+    pub response_late: u32,
     /// A watch request is rejected with 410.
     pub expired: u32,
     /// A watch ends with 410 instead of an event.
@@ -83,6 +85,7 @@ impl FaultRates {
             timeout_before: 5_000,
             timeout_after: 5_000,
             slow: 20_000,
+            response_late: 20_000,
             expired: 50_000,
             event_expired: 1_000,
             event_dropped: 5_000,

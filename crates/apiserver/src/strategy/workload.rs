@@ -39,7 +39,8 @@ pub(super) fn count_templates(old: Option<&Value>, new: &mut Value) {
     let count = match old {
         None => 1,
         Some(old) => {
-            annotation(old) + i64::from(old.pointer("/spec/template") != new.pointer("/spec/template"))
+            let changed = old.pointer("/spec/template") != new.pointer("/spec/template");
+            annotation(old).saturating_add(i64::from(changed))
         }
     };
     let annotations = object::meta_mut(new).entry("annotations").or_insert_with(|| json!({}));

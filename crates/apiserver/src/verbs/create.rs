@@ -51,6 +51,7 @@ pub async fn create_object(
         if !errors.is_empty() {
             return Err(StatusError::invalid(resource.qualified_kind(), object::name(&object), &errors));
         }
+        metadata::check_depth(&object)?;
         admission::validate(core, &mut attributes, Some(&object), None, &mut warnings).await?;
         warnings.extend(strategy::warnings(resource, &object));
         match insert(core, resource, object, dry_run) {

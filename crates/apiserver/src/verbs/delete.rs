@@ -290,7 +290,7 @@ fn mark(core: &Core, old: &Value, new: &mut Value, seconds: i64) {
         object::set_meta(new, "deletionTimestamp", Some(Value::from(clock::time(at))));
         object::set_meta(new, "deletionGracePeriodSeconds", Some(Value::from(seconds)));
         if object::generation(old) > 0 {
-            object::set_meta(new, "generation", Some(Value::from(object::generation(old) + 1)));
+            object::set_meta(new, "generation", Some(Value::from(object::generation(old).saturating_add(1))));
         }
         return;
     }

@@ -10,6 +10,9 @@ use serde_json::Value;
 
 /// `TotalAnnotationSizeLimitB`.
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
+/// Levels of lists and objects in an object, its managed fields included. Responses add a few, and JSON decoders, those of
+/// clients too, accept 128.
+const DEPTH_MAX: usize = 100;
 
 /// Sets the namespace and name of the path, and rejects an object with others.
 pub fn set_path_fields(call: &Call, object: &mut Value) -> Result<(), StatusError> {
@@ -62,6 +65,21 @@ pub fn prepare_create(core: &Core, object: &mut Value) -> Result<(), StatusError
     object::set_meta(object, "uid", Some(Value::from(core.ids.uid())));
     object::set_meta(object, "creationTimestamp", Some(Value::from(core.clock.time())));
     Ok(())
+}
+
+/// Rejects an object that could be stored, but not read again.
+pub fn check_depth(object: &Value) -> Result<(), StatusError> {
+    fn fits(value: &Value, levels: usize) -> bool {
+        match value {
+            Value::Array(items) => levels > 0 && items.iter().all(|item| fits(item, levels - 1)),
+            Value::Object(fields) => levels > 0 && fields.values().all(|field| fits(field, levels - 1)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+        }
+    }
+    if fits(object, DEPTH_MAX) {
+        return Ok(());
+    }
+    Err(StatusError::bad_request(format!("the object is nested more than {DEPTH_MAX} levels deep")))
 }
 
 /// Keeps immutable metadata that the new version omits.

@@ -131,6 +131,7 @@ pub async fn replace(
     if !errors.is_empty() {
         return Err(StatusError::invalid(resource.qualified_kind(), &call.name, &errors));
     }
+    metadata::check_depth(&new)?;
     admission::validate(core, &mut attributes, Some(&new), Some(old), &mut warnings).await?;
     // kube-apiserver returns no warnings for pod updates.
     if call.subresource.is_none() && !resource.is("", "pods") && old.get("spec") != new.get("spec") {

@@ -15,6 +15,8 @@ use tokio::time::Instant;
 
 /// Default timeout of a watch.
 const TIMEOUT_DEFAULT: Duration = Duration::from_mins(45);
+/// Longer time limits are shortened, so that the end of a watch is a valid time.
+const TIMEOUT_MAX: Duration = Duration::from_hours(24);
 /// Interval of bookmarks.
 const BOOKMARK_PERIOD: Duration = Duration::from_mins(1);
 
@@ -68,7 +70,7 @@ impl Watch {
         let bookmarks = call.query.is_set("allowWatchBookmarks");
         let initial = initial_events(core, call, version)?;
         let timeout = match call.query.number("timeoutSeconds")? {
-            Some(seconds) if seconds > 0 => Duration::from_secs(seconds as u64),
+            Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()).min(TIMEOUT_MAX),
             Some(_) | None => TIMEOUT_DEFAULT,
         };
         let table = call.resource.table;

@@ -304,7 +304,7 @@ spec: {size: 3}
 async fn kubectl_handles_custom_resources() {
     for kubectl in Kubectl::each("custom") {
         kubectl.run("apply -f -", DEFINITION).await;
-        let established = "wait --for=condition=Established crd/widgets.example.com --timeout=10s";
+        let established = "wait --for=condition=Established crd/widgets.example.com --timeout=120s";
         has(&kubectl.run(established, "").await, &["condition met"]);
         has(&kubectl.run("api-resources --api-group=example.com", "").await, &["widgets", "wd", "Widget"]);
         assert_eq!(kubectl.run("apply -f -", WIDGET).await, "widget.example.com/a created\n");
@@ -328,7 +328,8 @@ async fn kubectl_handles_custom_resources() {
         assert_eq!(kubectl.run("get widget a -o jsonpath={.spec.size}", "").await, "4");
         let phase = r#"patch widget a --subresource=status --type=merge -p {"status":{"phase":"Done"}}"#;
         kubectl.run(phase, "").await;
-        let waited = kubectl.run("wait --for=jsonpath={.status.phase}=Done widget/a --timeout=10s", "").await;
+        let waited =
+            kubectl.run("wait --for=jsonpath={.status.phase}=Done widget/a --timeout=120s", "").await;
         assert_eq!(waited, "widget.example.com/a condition met\n");
         let five = WIDGET.replace('3', "5");
         assert_eq!(kubectl.run("apply -f -", &five).await, "widget.example.com/a configured\n");
@@ -353,7 +354,7 @@ metadata: {name: held, finalizers: [example.com/hold]}
         let gone = kubectl.program.clone();
         let waiting =
             tokio::spawn(
-                async move { gone.run_blocking("wait --for=delete cm/held --timeout=30s", "").await },
+                async move { gone.run_blocking("wait --for=delete cm/held --timeout=120s", "").await },
             );
         let release = r#"{"metadata":{"finalizers":null}}"#;
         kubectl.run(&format!("patch cm held --type=merge -p {release}"), "").await;

@@ -6,6 +6,7 @@ mod admission;
 mod crud;
 mod custom_resources;
 mod deletion;
+mod hostile;
 mod https;
 mod kubectl;
 mod list;

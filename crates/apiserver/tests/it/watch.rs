@@ -174,7 +174,7 @@ async fn next_event<K>(events: &mut (impl Stream<Item = kube::Result<WatchEvent<
 where
     K: kube::Resource<DynamicType = ()>,
 {
-    let event = tokio::time::timeout(Duration::from_secs(10), events.try_next()).await.unwrap().unwrap();
+    let event = tokio::time::timeout(Duration::from_mins(2), events.try_next()).await.unwrap().unwrap();
     match event.expect("the watch stays open") {
         WatchEvent::Added(object) => format!("ADDED {}", object.meta().name.as_deref().unwrap()),
         WatchEvent::Deleted(object) => format!("DELETED {}", object.meta().name.as_deref().unwrap()),

@@ -100,6 +100,21 @@ pub(crate) async fn pre_bind(
     write(api, pod, &maps.environment, environment).await
 }
 
+/// The GPUs that the config maps of a pod expose to its container, in the order of its GPU groups; none if it has no
+/// config maps.
+pub(crate) async fn visible_devices(api: &Api, pod: &Pod) -> Result<Vec<String>> {
+    let Ok(maps) = config_maps(pod) else { return Ok(Vec::new()) };
+    let key = if maps.devices_in_capabilities { &maps.capabilities } else { &maps.environment };
+    let map: ConfigMap = match api.get(key).await {
+        Err(error) if error.is_not_found() => return Ok(Vec::new()),
+        map => map.during(|| format!("read config map `{key}`"))?,
+    };
+    let visible = map.data.as_ref().and_then(|data| data.get(env::NVIDIA_VISIBLE_DEVICES));
+    let devices = visible.map_or("", String::as_str).split(',').filter(|device| !device.is_empty());
+    let uuid = |device: &str| device.strip_prefix(resource::CDI_GPU_PREFIX).unwrap_or(device).to_owned();
+    Ok(devices.map(uuid).collect())
+}
+
 /// Deletes the config maps, if the pod has any.
 pub(crate) async fn rollback(api: &Api, pod: &Pod) -> Result<()> {
     let Ok(maps) = config_maps(pod) else { return Ok(()) };

@@ -2,12 +2,13 @@
 //!
 //! Most claims are bound before their pods are scheduled. A claim of a class with `WaitForFirstConsumer` is bound here, as
 //! by kube-scheduler's volume binding plugin: an available volume is pre-bound to it, or the selected node is written to
-//! the claim for the provisioner.
+//! the claim for the provisioner. Volumes are read from an informer with indices: a cluster may have many.
 
 mod affinity;
 
 use crate::concurrency_limit::Permit;
 use crate::error::{ApiContext as _, Error, Result};
+use crate::informers::{AVAILABLE_OF_CLASS, FOR_CLAIM};
 use crate::objects::{annotation, is_terminating, key, name, namespace, uid};
 use affinity::{is_accessible, matches_labels};
 use k8s_openapi::api::core::v1::{
@@ -19,10 +20,12 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use kai_runtime::Key;
 use kai_runtime::api::{self, Api, Part};
 use kai_runtime::backoff::{Backoff, BackoffPolicy};
+use kai_runtime::controller::Context;
 use kai_units::Quantity;
 use kube::ResourceExt as _;
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -38,6 +41,8 @@ const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 const ATTEMPTS_MAX: usize = 5;
 /// Intervals at which an unbound claim is polled.
 const POLL: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(100), Duration::from_secs(1));
+/// How long the informer may take to receive the volume of a bound claim.
+const VOLUME_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The names of the claims of a pod's volumes.
 fn claim_names(pod: &Pod) -> Vec<String> {
@@ -68,7 +73,7 @@ fn is_bound(claim: &PersistentVolumeClaim) -> bool {
 /// A volume that is pre-bound to the claim already, or the smallest available one that satisfies it.
 fn find_volume<'a>(
     claim: &PersistentVolumeClaim,
-    volumes: &'a [PersistentVolume],
+    volumes: impl IntoIterator<Item = &'a PersistentVolume>,
     node: &Node,
 ) -> Option<&'a PersistentVolume> {
     let wanted = claim_spec(claim);
@@ -90,7 +95,7 @@ fn find_volume<'a>(
             && wanted.selector.as_ref().is_none_or(|selector| matches_labels(selector, *volume))
             && is_accessible(volume, node)
     };
-    volumes.iter().filter(satisfies).min_by_key(|volume| {
+    volumes.into_iter().filter(satisfies).min_by_key(|volume| {
         let spec = volume.spec.as_ref();
         let prebound = spec.is_some_and(|spec| is_prebound(spec, claim));
         let capacity = storage(spec.and_then(|spec| spec.capacity.as_ref()));
@@ -116,7 +121,7 @@ fn is_prebound(spec: &PersistentVolumeSpec, claim: &PersistentVolumeClaim) -> bo
         && (known.is_empty() || known == uid(claim))
 }
 
-fn is_available(volume: &PersistentVolume, spec: &PersistentVolumeSpec) -> bool {
+pub(crate) fn is_available(volume: &PersistentVolume, spec: &PersistentVolumeSpec) -> bool {
     let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
     spec.claim_ref.is_none() && phase == Some("Available")
 }
@@ -133,28 +138,29 @@ fn allows_node(class: &StorageClass, node: &Node) -> bool {
 
 /// Binds all claims of a pod to volumes that are accessible from the node.
 pub(crate) async fn pre_bind(
-    api: &Api,
+    context: &Context,
     pod: &Pod,
     node: &Node,
     timeout: Duration,
     permit: &mut Permit,
 ) -> Result<()> {
+    let api = &context.api;
     let deadline = Instant::now() + timeout;
     let mut unbound = Vec::new();
     for name in claim_names(pod) {
         let key = Key::new(namespace(pod), &name);
         let claim = get_claim(api, &key).await?;
         if is_bound(&claim) {
-            check_accessible(api, &claim, node).await?;
+            permit.release_during(check_accessible(context, &claim, node)).await?;
         } else {
-            select_volume(api, &claim, node).await?;
+            permit.release_during(select_volume(context, &claim, node)).await?;
             unbound.push(key);
         }
     }
     if unbound.is_empty() {
         return Ok(());
     }
-    let bound = wait_until_bound(api, &unbound, node);
+    let bound = wait_until_bound(context, &unbound, node);
     match permit.release_during(tokio::time::timeout_at(deadline, bound)).await {
         Ok(bound) => bound,
         Err(_) => Err(Error::Timeout { step: "binding the volumes of the pod", limit: timeout }),
@@ -196,13 +202,23 @@ fn volume_error(claim: &PersistentVolumeClaim, reason: String) -> Error {
     Error::Volume { claim: key(claim).to_string(), reason }
 }
 
-async fn check_accessible(api: &Api, claim: &PersistentVolumeClaim, node: &Node) -> Result<()> {
-    let volume_name = volume_name(claim);
-    let volume = match api.get::<PersistentVolume>(&Key::new("", volume_name)).await {
-        Err(error) if error.is_not_found() => {
-            return Err(volume_error(claim, format!("its volume `{volume_name}` is gone")));
+/// The volume of this name, once the informer has it.
+async fn find_by_name(context: &Context, name: &str) -> Option<Arc<PersistentVolume>> {
+    let deadline = Instant::now() + VOLUME_TIMEOUT;
+    let mut poll = Backoff::new(POLL);
+    loop {
+        let found = context.informers.get::<PersistentVolume>(&Key::new("", name));
+        if found.is_some() || Instant::now() >= deadline {
+            return found;
         }
-        volume => volume.during(|| format!("read volume `{volume_name}`"))?,
+        tokio::time::sleep(poll.next_delay()).await;
+    }
+}
+
+async fn check_accessible(context: &Context, claim: &PersistentVolumeClaim, node: &Node) -> Result<()> {
+    let volume_name = volume_name(claim);
+    let Some(volume) = find_by_name(context, volume_name).await else {
+        return Err(volume_error(claim, format!("its volume `{volume_name}` is gone")));
     };
     if is_accessible(&volume, node) {
         return Ok(());
@@ -212,7 +228,8 @@ async fn check_accessible(api: &Api, claim: &PersistentVolumeClaim, node: &Node)
 }
 
 /// Pre-binds a volume to a claim, or requests one from the provisioner.
-async fn select_volume(api: &Api, claim: &PersistentVolumeClaim, node: &Node) -> Result<()> {
+async fn select_volume(context: &Context, claim: &PersistentVolumeClaim, node: &Node) -> Result<()> {
+    let api = &context.api;
     if !volume_name(claim).is_empty() {
         return Ok(());
     }
@@ -231,25 +248,34 @@ async fn select_volume(api: &Api, claim: &PersistentVolumeClaim, node: &Node) ->
     if class.volume_binding_mode.as_deref() != Some("WaitForFirstConsumer") {
         return Err(unbound());
     }
+    let mut poll = Backoff::new(POLL);
     for _ in 0..ATTEMPTS_MAX {
-        let listed = api.list::<PersistentVolume>("").await.during(|| "list volumes".to_owned())?;
-        let Some(volume) = find_volume(claim, &listed.items, node) else {
+        let volumes = context.informers.store::<PersistentVolume>();
+        let mut candidates = volumes.by_index(FOR_CLAIM, &key(claim).to_string());
+        candidates.extend(volumes.by_index(AVAILABLE_OF_CLASS, name(&class)));
+        let Some(volume) = find_volume(claim, candidates.iter().map(|volume| &**volume), node) else {
             return provision(api, claim, &class, node).await;
         };
         let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
         if reference.and_then(|reference| reference.uid.as_deref()) == Some(uid(claim)) {
             return Ok(());
         }
-        match prebind(api, volume, claim).await {
+        match prebind(context, volume, claim).await {
+            // Another client was faster; the informer will know.
             Err(error) if error.is_conflict() || error.is_not_found() => {}
             written => return written.during(|| format!("pre-bind volume `{}`", name(volume))),
         }
+        tokio::time::sleep(poll.next_delay()).await;
     }
     Err(Error::Conflict { kind: "volume for claim", name: key(claim).to_string() })
 }
 
 /// Sets the claim reference of a volume; the persistent volume controller completes the binding.
-async fn prebind(api: &Api, volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> api::Result<()> {
+async fn prebind(
+    context: &Context,
+    volume: &PersistentVolume,
+    claim: &PersistentVolumeClaim,
+) -> api::Result<()> {
     let mut bound = volume.clone();
     bound.spec.get_or_insert_default().claim_ref = Some(ObjectReference {
         api_version: Some("v1".to_owned()),
@@ -260,7 +286,7 @@ async fn prebind(api: &Api, volume: &PersistentVolume, claim: &PersistentVolumeC
         ..ObjectReference::default()
     });
     bound.annotations_mut().insert(BOUND_BY_CONTROLLER.to_owned(), "yes".to_owned());
-    api.patch_difference(Part::Main, volume, &bound).await.map(|_| ())
+    context.patch_difference(Part::Main, volume, &bound).await.map(|_| ())
 }
 
 /// Writes the selected node to the claim, from which the provisioner creates a volume.
@@ -287,13 +313,13 @@ async fn provision(
 }
 
 /// Waits until the claims are bound, and checks their volumes.
-async fn wait_until_bound(api: &Api, claims: &[Key], node: &Node) -> Result<()> {
+async fn wait_until_bound(context: &Context, claims: &[Key], node: &Node) -> Result<()> {
     let mut poll = Backoff::new(POLL);
     for key in claims {
         loop {
-            let claim = get_claim(api, key).await?;
+            let claim = get_claim(&context.api, key).await?;
             if is_bound(&claim) {
-                check_accessible(api, &claim, node).await?;
+                check_accessible(context, &claim, node).await?;
                 break;
             }
             tokio::time::sleep(poll.next_delay()).await;

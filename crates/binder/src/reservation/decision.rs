@@ -1,59 +1,110 @@
 //! Decides about one GPU group, from its pods and the BindRequests that select it.
 //!
-//! Invariant: a reservation pod is deleted only when no pod uses the group and no open request selects it.
+//! Invariants: pods that use a GPU are never deleted here. The reservation pod that holds a GPU is deleted only when no pod
+//! uses the group and no open request selects it.
 
+use super::{Progress, progress};
 use crate::attempt;
 use crate::bind_target::{BindTarget, StoredRequest};
-use crate::objects::{is_bound, is_terminal, is_terminating, key, namespace, phase};
+use crate::objects::{is_bound, is_terminal, is_terminating, key, namespace, node_name, uid};
 use k8s_openapi::api::core::v1::Pod;
+use kai_api::well_known::annotation;
 use kai_runtime::Key;
+use kube::ResourceExt as _;
 use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Decision {
     Keep,
-    /// These reservation pods have no user.
+    /// These reservation pods have no user, or another one holds the GPU.
     DeleteReservations(Vec<Arc<Pod>>),
-    /// These pods use a GPU without a reservation, which the scheduler may allocate to other pods.
-    DeleteUsers(Vec<Arc<Pod>>),
+    /// No reservation pod holds the GPU that pods use.
+    Renew(Lost),
+}
+
+/// A GPU that lost its reservation while pods use it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Lost {
+    pub(crate) node: String,
+    /// The pods that a BindRequest put on the GPU, with the position of the GPU among those of the pod and their number.
+    /// Other pods with the label of the group have no right to a reservation.
+    pub(crate) users: Vec<User>,
+    /// The reservation pods of the group, in any state.
+    pub(crate) reservations: Vec<Arc<Pod>>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct User {
+    pub(crate) pod: Arc<Pod>,
+    pub(crate) position: usize,
+    pub(crate) gpus: usize,
 }
 
 /// `pods` are all pods with the label of the group, `requests` all BindRequests that select it. The request `over`
 /// counts as closed, regardless of its status. Invalid requests count as closed too: they are never bound.
 pub(crate) fn decide(
     reservation_namespace: &str,
+    group: &str,
     pods: &[Arc<Pod>],
     requests: &[Arc<StoredRequest>],
     over: Option<&Key>,
 ) -> Decision {
-    let (reservations, others): (Vec<&Arc<Pod>>, Vec<&Arc<Pod>>) =
-        pods.iter().partition(|pod| namespace(&***pod) == reservation_namespace);
-    let open: Vec<&BindTarget> = requests
+    let (reservations, others): (Vec<Arc<Pod>>, Vec<Arc<Pod>>) =
+        pods.iter().map(Arc::clone).partition(|pod| namespace(&**pod) == reservation_namespace);
+    let targets: Vec<&BindTarget> = requests
         .iter()
         .filter(|request| !request.is_terminating())
         .filter_map(|request| request.target.as_deref().ok())
-        .filter(|target| {
-            attempt::is_open(&target.status, target.spec.backoff_limit) && Some(&target.key) != over
-        })
         .collect();
+    let is_open = |target: &BindTarget| {
+        attempt::is_open(&target.status, target.spec.backoff_limit) && Some(&target.key) != over
+    };
+    let open: Vec<&BindTarget> = targets.iter().copied().filter(|target| is_open(target)).collect();
     // An unbound pod without an open request has the label of an earlier attempt.
     let uses =
         |pod: &Pod| !is_terminal(pod) && (is_bound(pod) || open.iter().any(|target| target.pod == key(pod)));
-    let users: Vec<&Arc<Pod>> = others.into_iter().filter(|pod| uses(pod)).collect();
+    let users: Vec<Arc<Pod>> = others.into_iter().filter(|pod| uses(pod)).collect();
     if users.is_empty() {
         let unused = open.is_empty() && !reservations.is_empty();
-        return if unused {
-            Decision::DeleteReservations(reservations.into_iter().map(Arc::clone).collect())
-        } else {
-            Decision::Keep
-        };
+        return if unused { Decision::DeleteReservations(reservations) } else { Decision::Keep };
     }
-    if reservations.iter().any(|pod| !is_terminal(pod)) {
+    // A terminating pod holds its GPU until it is gone.
+    let is_renewal = |pod: &Pod| pod.annotations().contains_key(annotation::RENEWED_GPU);
+    if reservations.iter().any(|pod| !is_terminal(pod) && (!is_renewal(pod) || is_terminating(&**pod))) {
         return Decision::Keep;
     }
-    let running = |pod: &Pod| phase(pod) == "Running" && !is_terminating(pod);
-    let unreserved: Vec<Arc<Pod>> = users.into_iter().filter(|pod| running(pod)).map(Arc::clone).collect();
-    if unreserved.is_empty() { Decision::Keep } else { Decision::DeleteUsers(unreserved) }
+    if let Some(renewed) = reservations.iter().find(|pod| matches!(progress(pod), Progress::Reported(_))) {
+        let surplus: Vec<Arc<Pod>> =
+            reservations.iter().filter(|pod| !Arc::ptr_eq(pod, renewed)).map(Arc::clone).collect();
+        return if surplus.is_empty() { Decision::Keep } else { Decision::DeleteReservations(surplus) };
+    }
+    match lost(group, users, &targets, reservations) {
+        Some(lost) => Decision::Renew(lost),
+        None => Decision::Keep,
+    }
+}
+
+/// The GPU of the group, if a bound pod has a right to it.
+fn lost(
+    group: &str,
+    users: Vec<Arc<Pod>>,
+    targets: &[&BindTarget],
+    reservations: Vec<Arc<Pod>>,
+) -> Option<Lost> {
+    let user = |pod: Arc<Pod>| {
+        let target = targets.iter().find(|target| {
+            target.pod == key(&*pod)
+                && target.node() == node_name(&pod)
+                && target.pod_uid.as_ref().is_none_or(|known| known == uid(&*pod))
+        })?;
+        let position = target.gpu_groups().iter().position(|selected| selected == group)?;
+        Some(User { pod, position, gpus: target.gpu_groups().len() })
+    };
+    let bound = users.into_iter().filter(|pod| is_bound(pod) && !is_terminating(&**pod));
+    let mut users: Vec<User> = bound.filter_map(user).collect();
+    let node = node_name(&users.first()?.pod).to_owned();
+    users.retain(|user| node_name(&user.pod) == node);
+    Some(Lost { node, users, reservations })
 }
 
 #[cfg(test)]
@@ -77,7 +128,10 @@ mod tests {
     fn request(pod: &str, phase: &str, failed: i32, limit: Option<i32>) -> Arc<StoredRequest> {
         let request = json!({
             "metadata": {"namespace": "x", "name": pod},
-            "spec": {"podName": pod, "backoffLimit": limit}, "status": {"phase": phase, "failedAttempts": failed},
+            "spec": {
+                "podName": pod, "selectedNode": "n", "selectedGPUGroups": ["f", "g"], "backoffLimit": limit,
+            },
+            "status": {"phase": phase, "failedAttempts": failed},
         });
         Arc::new(serde_json::from_value(request).unwrap())
     }
@@ -87,13 +141,13 @@ mod tests {
         match decision {
             Decision::Keep => ("keep", Vec::new()),
             Decision::DeleteReservations(pods) => ("delete reservations", names(pods)),
-            Decision::DeleteUsers(pods) => ("delete users", names(pods)),
+            Decision::Renew(lost) => ("renew", names(lost.users.into_iter().map(|user| user.pod).collect())),
         }
     }
 
     #[track_caller]
     fn check(pods: &[Arc<Pod>], requests: &[Arc<StoredRequest>], expected: &str, of: &[&str]) {
-        let (decision, pods) = names(decide(RESERVED, pods, requests, None));
+        let (decision, pods) = names(decide(RESERVED, "g", pods, requests, None));
         assert_eq!((decision, pods), (expected, of.iter().map(|name| (*name).to_owned()).collect()));
     }
 
@@ -116,12 +170,49 @@ mod tests {
     }
 
     #[test]
-    fn running_users_without_a_reservation_are_deleted_and_pending_ones_kept() {
-        let pods = [pod("x", "a", "Running", "n"), pod("x", "b", "Pending", "n")];
-        check(&pods, &[], "delete users", &["a"]);
-        check(&pods[1..], &[], "keep", &[]);
-        let [a, b] = pods;
-        check(&[a, b, reservation("Failed")], &[], "delete users", &["a"]);
+    fn lost_reservation_of_bound_users_is_renewed_and_no_user_is_deleted() {
+        let requests = ["a", "b"].map(|pod| request(pod, "Succeeded", 0, None));
+        let users = [pod("x", "a", "Running", "n"), pod("x", "b", "Pending", "n")];
+        for phase in ["Failed", "Succeeded"] {
+            let pods = [&[reservation(phase)], &users[..]].concat();
+            check(&pods, &requests, "renew", &["a", "b"]);
+        }
+        check(&users, &requests, "renew", &["a", "b"]);
+        let Decision::Renew(lost) = decide(RESERVED, "g", &users, &requests, None) else { panic!() };
+        assert_eq!((lost.node.as_str(), lost.users[0].position, lost.users[0].gpus), ("n", 1, 2));
+        let mut terminating = serde_json::to_value(&*reservation("Running")).unwrap();
+        terminating["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        let terminating: Pod = serde_json::from_value(terminating).unwrap();
+        let pods = [&[Arc::new(terminating)], &users[..]].concat();
+        check(&pods, &requests, "keep", &[]);
+    }
+
+    #[test]
+    fn pod_that_no_request_put_on_the_gpu_gets_no_reservation() {
+        let labelled = [pod("x", "a", "Running", "n")];
+        check(&labelled, &[], "keep", &[]);
+        check(&labelled, &[request("b", "Succeeded", 0, None)], "keep", &[]);
+        let elsewhere = [pod("x", "a", "Running", "other")];
+        check(&elsewhere, &[request("a", "Succeeded", 0, None)], "keep", &[]);
+    }
+
+    #[test]
+    fn renewed_reservation_must_hold_the_gpu_of_its_users() {
+        let renewal = |name: &str, holds: &str| -> Arc<Pod> {
+            let mut pod = (*pod(RESERVED, name, "Running", "n")).clone();
+            let annotations = [(annotation::RENEWED_GPU, "GPU-1"), (annotation::RESERVED_GPU, holds)];
+            let set = annotations.iter().filter(|(_, value)| !value.is_empty());
+            pod.metadata.annotations = Some(set.map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect());
+            Arc::new(pod)
+        };
+        let requests = [request("a", "Succeeded", 0, None)];
+        let user = pod("x", "a", "Running", "n");
+        for holds in ["", "GPU-0"] {
+            check(&[renewal("r", holds), Arc::clone(&user)], &requests, "renew", &["a"]);
+        }
+        check(&[renewal("r", "GPU-1"), Arc::clone(&user)], &requests, "keep", &[]);
+        let all = [renewal("r-0", "GPU-0"), renewal("r-1", "GPU-1"), reservation("Failed"), user];
+        check(&all, &requests, "delete reservations", &["r-0", "reservation"]);
     }
 
     #[test]
@@ -135,7 +226,7 @@ mod tests {
             (request("a", "Succeeded", 0, None), "delete reservations"),
         ];
         for (request, expected) in table {
-            let (decision, _) = names(decide(RESERVED, &[reservation("Running")], &[request], None));
+            let (decision, _) = names(decide(RESERVED, "g", &[reservation("Running")], &[request], None));
             assert_eq!(decision, expected);
         }
     }
@@ -144,10 +235,10 @@ mod tests {
     fn request_of_a_rollback_counts_as_closed() {
         let requests = [request("a", "", 0, None)];
         let pods = [reservation("Running"), pod("x", "a", "Pending", "")];
-        let decision = decide(RESERVED, &pods, &requests, Some(&Key::new("x", "a")));
+        let decision = decide(RESERVED, "g", &pods, &requests, Some(&Key::new("x", "a")));
         assert_eq!(names(decision).0, "delete reservations");
         let others = [request("a", "", 0, None), request("b", "", 0, None)];
-        assert_eq!(decide(RESERVED, &pods, &others, Some(&Key::new("x", "a"))), Decision::Keep);
+        assert_eq!(decide(RESERVED, "g", &pods, &others, Some(&Key::new("x", "a"))), Decision::Keep);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Reconciles GPU groups: deletes reservation pods without users, and users without a reservation.
+//! Reconciles GPU groups: deletes reservation pods without users, and renews lost reservations of users.
 
 use super::Reservations;
 use crate::bind_target::StoredRequest;

@@ -1,30 +1,35 @@
-//! One asynchronous lock for each GPU group, created on demand and dropped with its last user.
+//! One asynchronous lock for each name, created on demand and dropped with its last user.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
-    held: Mutex<BTreeMap<String, Weak<tokio::sync::Mutex<()>>>>,
+    held: Mutex<BTreeMap<String, Weak<RwLock<()>>>>,
 }
 
 impl Locks {
-    /// Acquires the lock of a name. Waiters are served in order.
-    pub(crate) async fn lock(&self, name: &str) -> OwnedMutexGuard<()> {
-        let lock = {
-            let mut held = self.held.lock();
-            held.retain(|_, lock| lock.strong_count() > 0);
-            if let Some(lock) = held.get(name).and_then(Weak::upgrade) {
-                lock
-            } else {
-                let lock = Arc::new(tokio::sync::Mutex::new(()));
-                held.insert(name.to_owned(), Arc::downgrade(&lock));
-                lock
-            }
-        };
-        lock.lock_owned().await
+    /// Acquires the lock of a name exclusively. Waiters are served in order.
+    pub(crate) async fn lock(&self, name: &str) -> OwnedRwLockWriteGuard<()> {
+        self.get(name).write_owned().await
+    }
+
+    /// Acquires the lock of a name together with others.
+    pub(crate) async fn share(&self, name: &str) -> OwnedRwLockReadGuard<()> {
+        self.get(name).read_owned().await
+    }
+
+    fn get(&self, name: &str) -> Arc<RwLock<()>> {
+        let mut held = self.held.lock();
+        held.retain(|_, lock| lock.strong_count() > 0);
+        if let Some(lock) = held.get(name).and_then(Weak::upgrade) {
+            return lock;
+        }
+        let lock = Arc::new(RwLock::new(()));
+        held.insert(name.to_owned(), Arc::downgrade(&lock));
+        lock
     }
 }
 

@@ -7,6 +7,7 @@ mod crashes;
 mod fractions;
 mod plain;
 mod real_control_plane;
+mod renewals;
 mod volumes;
 
 use kai_api::BindRequest;

@@ -60,6 +60,32 @@ async fn volume_is_provisioned_for_the_selected_node() {
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn volumes_are_listed_once_however_many_claims_are_bound() {
+    let test = TestCluster::with(two_nodes(), Options::default(), Reporter::Runs).await;
+    class(&test, "local", "kubernetes.io/no-provisioner", "WaitForFirstConsumer").await;
+    for index in 0..4 {
+        local_volume(&test, &format!("disk-{index}"), "node-1").await;
+    }
+    for index in 0..4 {
+        let (name, data) = (format!("a-{index}"), format!("data-{index}"));
+        claim(&test, &data, "local").await;
+        let made = test.create(&kind::POD, using(&name, &data)).await;
+        test.request(&made, "node-1", &json!({})).await;
+    }
+    let mut bound = Vec::new();
+    for index in 0..4 {
+        test.until_phase(&format!("a-{index}"), "Succeeded").await;
+        let claim = test.get(&kind::PERSISTENT_VOLUME_CLAIM, &format!("data-{index}")).await;
+        bound.push(object::str_at(&claim, "/spec/volumeName").to_owned());
+    }
+    bound.sort();
+    assert_eq!(bound, ["disk-0", "disk-1", "disk-2", "disk-3"], "each claim has its own volume");
+    let mut read = test.requests("GET");
+    read.retain(|path| path.contains("/persistentvolumes"));
+    assert!(read.is_empty(), "besides the list and watch of the informer: {read:?}");
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn available_volume_of_the_selected_node_is_bound() {
     let test = TestCluster::with(two_nodes(), Options::default(), Reporter::Runs).await;
     class(&test, "local", "kubernetes.io/no-provisioner", "WaitForFirstConsumer").await;

@@ -26,6 +26,9 @@ pub trait Entry: DeserializeOwned {
     fn key(&self) -> Key;
     /// The keys of all stored objects of the kind.
     fn known(view: &View) -> Vec<Key>;
+    /// Called before the objects of a list are stored. A list always holds, even if its versions are lower than the stored
+    /// ones: they are after etcd was restored from a backup.
+    fn before_list(_view: &mut View) {}
     /// Stores or removes an object; returns the affected groups.
     fn set(view: &mut View, key: &Key, object: Option<Self>) -> BTreeSet<Key>;
 }
@@ -48,7 +51,8 @@ pub struct View {
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) uid: String,
-    version: u64,
+    /// None while a list is stored.
+    version: Option<u64>,
     class: Key,
     preemptibility: Option<Preemptibility>,
     pub(super) stored: Totals,
@@ -66,6 +70,7 @@ struct Class {
 impl View {
     /// Replaces all objects of a kind; returns the affected groups.
     pub fn replace<T: Entry>(&mut self, objects: Vec<T>) -> BTreeSet<Key> {
+        T::before_list(self);
         let listed: BTreeSet<Key> = objects.iter().map(Entry::key).collect();
         let missing: Vec<Key> = T::known(self).into_iter().filter(|key| !listed.contains(key)).collect();
         let mut affected = BTreeSet::new();
@@ -212,13 +217,17 @@ impl Entry for GroupObject {
         view.groups.keys().cloned().collect()
     }
 
-    /// Older states than the stored one are ignored: the response to a write precedes its watch event.
+    fn before_list(view: &mut View) {
+        view.groups.values_mut().for_each(|group| group.version = None);
+    }
+
+    /// Events with older states than the stored one are ignored: the response to a write precedes its watch event.
     fn set(view: &mut View, key: &Key, object: Option<Self>) -> BTreeSet<Key> {
         let Some(object) = object else {
             view.groups.remove(key);
             return BTreeSet::new();
         };
-        let version = object.metadata.resource_version.parse().unwrap_or(0);
+        let version = Some(object.metadata.resource_version.parse().unwrap_or(0));
         let known = view.groups.get(key).filter(|known| known.uid == object.metadata.uid);
         if known.is_some_and(|known| known.version >= version) {
             return BTreeSet::new();

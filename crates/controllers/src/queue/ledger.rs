@@ -34,7 +34,8 @@ pub struct Queue {
     pub display_name: String,
     pub labels: BTreeMap<String, String>,
     pub resources: Option<QueueResources>,
-    version: u64,
+    /// None while a list is stored.
+    version: Option<u64>,
     children: Vec<String>,
     totals: Totals,
 }
@@ -50,7 +51,7 @@ impl Queue {
             display_name: object.spec.display_name,
             labels: object.metadata.labels.unwrap_or_default(),
             resources: object.spec.resources,
-            version: version.unwrap_or(0),
+            version: Some(version.unwrap_or(0)),
             children: child_queues,
             totals: Totals {
                 requested: Sum::read(&requested),
@@ -147,7 +148,7 @@ impl Ledger {
         affected.into_iter().collect()
     }
 
-    /// Stores or removes a queue; returns the affected queues. Older states than the stored one are ignored.
+    /// Stores or removes a queue; returns the affected queues. Events with older states than the stored one are ignored.
     pub fn set_queue(&mut self, name: &str, queue: Option<Queue>) -> Vec<String> {
         let known = self.queues.get(name);
         if let (Some(known), Some(queue)) = (known, &queue)
@@ -176,9 +177,11 @@ impl Ledger {
         affected.into_iter().collect()
     }
 
-    /// Replaces all queues; returns the affected ones.
+    /// Replaces all queues; returns the affected ones. A list always holds, even if its versions are lower than the stored
+    /// ones: they are after etcd was restored from a backup.
     pub fn replace_queues(&mut self, queues: impl Iterator<Item = (String, Queue)>) -> Vec<String> {
         let queues: BTreeMap<String, Queue> = queues.collect();
+        self.queues.values_mut().for_each(|queue| queue.version = None);
         let missing: Vec<String> =
             self.queues.keys().filter(|name| !queues.contains_key(*name)).cloned().collect();
         let mut affected = BTreeSet::new();

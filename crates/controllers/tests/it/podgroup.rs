@@ -1,8 +1,12 @@
 //! The pod group controller: status of pod groups.
 
-use crate::{Component, TestCluster, counts, k, pod};
+use crate::{Component, TestCluster, builder, counts, k, pod};
 use kai_object as object;
+use kai_runtime::api::Part;
+use kai_runtime::kind::Key;
+use kai_sim::FaultRates;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 fn group(name: &str, class: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {"minMember": 1, "queue": "q", "priorityClassName": class}})
@@ -116,4 +120,43 @@ async fn pods_of_other_groups_and_schedulers_are_not_counted() {
     test.until(&k::POD_GROUP, "g", |g| counts(g, "nvidia.com/gpu") == ["1", "", ""]).await;
     test.sleep(30.0).await;
     assert_eq!(test.writes(Component::PodGroup).len(), 1);
+}
+
+/// The controller patches only its own fields, and corrects what a former leader writes late.
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn status_of_a_group_has_what_each_writer_wrote_last() {
+    for seed in 0..6 {
+        let test = TestCluster::of(builder().seed(seed), &[Component::PodGroup]).await;
+        let late = FaultRates {
+            response_late: 300_000,
+            event_late: 300_000,
+            delay_max: Duration::from_secs(8),
+            ..FaultRates::default()
+        };
+        test.cluster.faults().set_client_rates(Component::PodGroup.client(), late);
+        test.create(&k::POD_GROUP, group("g", "train")).await;
+        let key = Key::new("default", "g");
+        for index in 0..5 {
+            test.create(&k::POD, member(&format!("p-{index}"), "g")).await;
+            test.bind(&format!("p-{index}"), "node-1").await;
+            let conditions = json!([{"type": "UnschedulableOnNodePool", "message": index.to_string()}]);
+            let former_leader = json!({"requested": {"cpu": "9", "example.com/old": "1"}});
+            for status in
+                [json!({"schedulingConditions": conditions}), json!({"resourcesStatus": former_leader})]
+            {
+                let patch = json!({"status": status});
+                test.cluster.api().patch_dynamic(&k::POD_GROUP, &key, Part::Status, &patch).await.unwrap();
+                test.sleep(1.0).await;
+            }
+        }
+        let expected = json!({"cpu": "2500m", "nvidia.com/gpu": "5"});
+        let done = |g: &Value| {
+            let totals = &g["status"]["resourcesStatus"];
+            totals["requested"] == expected && totals["allocated"] == expected
+        };
+        let g = test.until(&k::POD_GROUP, "g", done).await;
+        assert_eq!(g["status"]["schedulingConditions"][0]["message"], "4", "seed {seed}");
+        test.sleep(60.0).await;
+        assert!(done(&test.find(&k::POD_GROUP, "g").await.unwrap()), "seed {seed}");
+    }
 }

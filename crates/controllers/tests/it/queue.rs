@@ -3,8 +3,10 @@
 use crate::{Component, TestCluster, k, queue, queue_counts};
 use kai_runtime::api::Part;
 use kai_runtime::kind::Key;
+use kai_sim::FaultRates;
 use prometheus::{Encoder, TextEncoder};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 fn scrape(test: &TestCluster) -> String {
     let mut text = Vec::new();
@@ -24,6 +26,30 @@ async fn set_gpus(test: &TestCluster, name: &str, queue: &str, gpus: u32) {
         .patch_dynamic(&k::POD_GROUP, &Key::new("default", name), Part::Status, &status)
         .await
         .unwrap();
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn queue_that_is_deleted_before_a_late_response_leaves_its_parent_and_the_metrics() {
+    let test = TestCluster::new(&[Component::Queue]).await;
+    test.create(&k::QUEUE, queue("root", "")).await;
+    test.create(&k::QUEUE, queue("team", "root")).await;
+    test.sleep(5.0).await;
+    let late =
+        FaultRates { response_late: 1_000_000, delay_max: Duration::from_mins(1), ..FaultRates::default() };
+    test.cluster.faults().set_client_rates(Component::Queue.client(), late);
+    for gpus in 1..10 {
+        set_gpus(&test, "g", "team", gpus).await;
+        test.until(&k::QUEUE, "team", |queue| queue_counts(queue, "nvidia.com/gpu")[1] == gpus.to_string())
+            .await;
+        // The response to this write is still on its way.
+        test.delete(&k::QUEUE, "team").await;
+        test.sleep(300.0).await;
+        let root = test.find(&k::QUEUE, "root").await.unwrap();
+        assert_eq!(root["status"].get("childQueues"), None, "{root:#}");
+        assert!(!scrape(&test).contains(r#"queue_name="team""#));
+        test.create(&k::QUEUE, queue("team", "root")).await;
+        test.sleep(300.0).await;
+    }
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]

@@ -66,12 +66,22 @@ struct Objects<T> {
     /// Uids of objects whose deletion was confirmed to this client: earlier events of them are ignored.
     deleted: FxHashSet<String>,
     invalid: BTreeMap<Key, InvalidObject>,
+    /// The resource version up to which list and watch have delivered everything.
+    delivered: u64,
 }
 
 struct Index<T> {
     name: &'static str,
     values: IndexFn<T>,
     keys: BTreeMap<String, BTreeSet<Key>>,
+}
+
+/// Where a state comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    List,
+    /// An event of the watch, or the response to a request.
+    EventOrResponse,
 }
 
 enum Inserted<T> {
@@ -111,11 +121,15 @@ impl<T> Index<T> {
 }
 
 impl<T> Objects<T> {
-    fn insert(&mut self, identity: IdentityFn<T>, key: &Key, object: Arc<T>) -> Inserted<T> {
+    fn insert(&mut self, identity: IdentityFn<T>, key: &Key, object: Arc<T>, origin: Origin) -> Inserted<T> {
         let known = self.by_key.get(key).map(Arc::clone);
         let new = identity(&object);
         let stale = known.as_ref().is_some_and(|known| identity(known).version() >= new.version());
-        if stale || self.deleted.contains(new.uid) {
+        // A response that arrives after later events: the object was deleted since.
+        let is_unknown = known.as_ref().is_none_or(|known| identity(known).uid != new.uid);
+        let outdated =
+            origin == Origin::EventOrResponse && is_unknown && (1..=self.delivered).contains(&new.version());
+        if stale || outdated || self.deleted.contains(new.uid) {
             return Inserted::Stale;
         }
         self.invalid.remove(key);
@@ -157,6 +171,7 @@ impl<T> Store<T> {
                 indices: indexers.into_iter().map(index).collect(),
                 deleted: FxHashSet::default(),
                 invalid: BTreeMap::new(),
+                delivered: 0,
             }),
             handlers: Mutex::default(),
             synced: WatchValue::new(false),
@@ -207,11 +222,15 @@ impl<T> Store<T> {
     }
 
     /// Stores an object as the server returned it, unless a newer state is known.
-    pub fn update(&self, mut object: T) {
+    pub fn update(&self, object: T) {
+        self.store(object, Origin::EventOrResponse);
+    }
+
+    fn store(&self, mut object: T, origin: Origin) {
         (self.trim)(&mut object);
         let key = (self.identity)(&object).key();
         let object = Arc::new(object);
-        let inserted = self.objects.write().insert(self.identity, &key, Arc::clone(&object));
+        let inserted = self.objects.write().insert(self.identity, &key, Arc::clone(&object), origin);
         let Inserted::After(before) = inserted else { return };
         self.notify(before.as_deref());
         self.notify(Some(&object));
@@ -228,7 +247,11 @@ impl<T> Store<T> {
     pub(crate) fn handle(&self, event: WatchEvent<T>) {
         match event {
             WatchEvent::Listed(objects, version) => self.replace(objects, version),
-            WatchEvent::Applied(object) => self.update(object),
+            WatchEvent::Applied(object) => {
+                let version = (self.identity)(&object).version();
+                self.update(object);
+                self.advance(version);
+            }
             WatchEvent::Deleted(last) => {
                 let identity = (self.identity)(&last);
                 let key = identity.key();
@@ -236,11 +259,17 @@ impl<T> Store<T> {
                     let mut objects = self.objects.write();
                     objects.deleted.remove(identity.uid);
                     objects.invalid.remove(&key);
+                    objects.delivered = objects.delivered.max(identity.version());
                 }
                 self.remove_incarnation(&key, identity.uid);
             }
             WatchEvent::Invalid(object) => self.invalidate(object),
         }
+    }
+
+    fn advance(&self, version: u64) {
+        let mut objects = self.objects.write();
+        objects.delivered = objects.delivered.max(version);
     }
 
     /// Removes an object, if it is the one with this uid.
@@ -275,6 +304,7 @@ impl<T> Store<T> {
             let mut objects = self.objects.write();
             objects.deleted.clear();
             objects.invalid.clear();
+            objects.delivered = list_version;
             let known = objects.by_key.iter();
             known
                 .filter(|(key, object)| {
@@ -288,7 +318,7 @@ impl<T> Store<T> {
             self.remove_incarnation(&identity.key(), identity.uid);
         }
         for object in listed {
-            self.update(object);
+            self.store(object, Origin::List);
         }
         self.synced.set(true);
     }

@@ -28,6 +28,9 @@ const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 /// Wait after a failed discovery, and after a new definition until it is served.
 const DISCOVERY_DELAY: Duration = Duration::from_secs(2);
+/// After this time a dependent is examined again whose owner exists, but is not known here: if the owner is deleted before
+/// its informer has it, no event says so.
+const UNKNOWN_OWNER_DELAY: Duration = Duration::from_secs(30);
 
 /// Every resource that can be listed, watched and deleted, in the preferred version of its group where the group serves
 /// the resource in that version.
@@ -151,7 +154,7 @@ fn watch(collector: &Arc<GarbageCollector>, kind: &ResourceKind) -> JoinSet<()> 
     if collector.shared.has(kind) {
         subscribe(collector, &collector.shared, kind);
         for object in collector.shared.dynamic(kind).list() {
-            collector.observe(kind, &object, Some(Arc::clone(&object)));
+            collector.observe(&collector.shared, kind, &object);
         }
         return tasks;
     }
@@ -174,11 +177,7 @@ fn subscribe(collector: &Arc<GarbageCollector>, informers: &Arc<Informers>, kind
         if *kind == CUSTOM_RESOURCE_DEFINITION {
             collector.defined.notify_one();
         }
-        let now = informers
-            .dynamic(kind)
-            .get(&kai_runtime::key_of(object))
-            .filter(|now| object::uid(now) == object::uid(object));
-        collector.observe(kind, object, now);
+        collector.observe(&informers, kind, object);
         Subscription::Continue
     };
     informers.dynamic(kind).subscribe(Box::new(handler));
@@ -190,11 +189,14 @@ fn owners(object: &Value) -> impl Iterator<Item = &Value> {
 
 impl GarbageCollector {
     /// Updates the graph by a changed object, and enqueues the affected objects.
-    fn observe(&self, kind: &ResourceKind, object: &Value, now: Option<Arc<Value>>) {
+    fn observe(&self, informers: &Informers, kind: &ResourceKind, object: &Value) {
         let uid = object::uid(object).to_owned();
         let mut affected = Vec::new();
         {
             let mut graph = self.graph.lock();
+            // Read under the lock, so that no older state overwrites a newer one.
+            let now = informers.dynamic(kind).get(&kai_runtime::key_of(object));
+            let now = now.filter(|now| object::uid(now) == uid);
             if let (Some(known), Some(now)) = (graph.nodes.get_mut(&uid), &now)
                 && is_unchanged(&known.object, now)
             {
@@ -333,11 +335,16 @@ impl GarbageCollector {
             has_owner = true;
             let uid = object::str_at(owner, "/uid");
             let known = self.node(uid);
-            let terminating = known.as_ref().is_some_and(|owner| waits_for_dependents(&owner.object));
-            if terminating || (known.is_none() && self.is_gone(&node.object, owner).await?) {
-                continue;
+            let exists = match &known {
+                Some(owner) => !waits_for_dependents(&owner.object),
+                None => !self.is_gone(&node.object, owner).await?,
+            };
+            if exists && known.is_none() {
+                return Ok(Action::RequeueAfter(UNKNOWN_OWNER_DELAY));
             }
-            return Ok(Action::AwaitChange);
+            if exists {
+                return Ok(Action::AwaitChange);
+            }
         }
         if has_owner {
             self.delete(node, None).await?;

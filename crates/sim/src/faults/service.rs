@@ -29,6 +29,8 @@ pub struct FaultyService<S> {
 enum Fault {
     Passed,
     Delayed(Duration),
+    /// The response is delayed.
+    Late(Duration),
     Rejected(StatusCode),
     Outage(Outage),
     LostBefore(Duration),
@@ -85,9 +87,11 @@ where
         let body = axum::body::to_bytes(body, BODY_BYTES_MAX).await?;
         self.faults.journal.note(&self.client, &format!("request {what} {fault:?}"), &body);
         let request = Request::from_parts(parts, Body::from(body));
+        let mut late = Duration::ZERO;
         match fault {
             Fault::Passed => {}
             Fault::Delayed(wait) => tokio::time::sleep(wait).await,
+            Fault::Late(wait) => late = wait,
             Fault::Rejected(status) => return Ok(rejection(status)),
             Fault::Outage(outage) => return Ok(outage_response(&outage)),
             Fault::LostBefore(wait) => return Err(timed_out(wait).await.into()),
@@ -104,6 +108,9 @@ where
         }
         let (parts, body) = response.into_parts();
         let body = axum::body::to_bytes(body, BODY_BYTES_MAX).await?;
+        if !late.is_zero() {
+            tokio::time::sleep(late).await;
+        }
         self.faults.journal.note(&self.client, &format!("response {what} {}", parts.status), &body);
         Ok(Response::from_parts(parts, Body::from(body)))
     }
@@ -187,6 +194,8 @@ fn fault(client: &mut Client, incarnation: u64, method: &Method, path: &str, rea
         Fault::LostAfter(rates.timeout)
     } else if client.occurs(rates.slow) {
         Fault::Delayed(client.delay())
+    } else if client.occurs(rates.response_late) {
+        Fault::Late(client.delay())
     } else {
         Fault::Passed
     };

@@ -5,8 +5,9 @@ use crate::{TestCluster, builder, deployment, gpu_pod, phase};
 use kai_object as object;
 use kai_runtime::api::DeleteOptions;
 use kai_runtime::kind::{Key, ResourceKind};
-use kai_sim::NodeGroup;
+use kai_sim::{FaultRates, NodeGroup};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 async fn with_deployment() -> TestCluster {
     let cluster = TestCluster::new().await;
@@ -35,6 +36,40 @@ async fn foreground_deletion_deletes_dependents_before_the_owner() {
     }
     assert!(cluster.list(&k::REPLICA_SET).await.is_empty());
     assert!(cluster.list(&k::POD).await.is_empty());
+}
+
+/// A response that a busy machine delivers after the deletion of its object must not restore the object in an informer: the
+/// garbage collector would wait for it for ever.
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn foreground_deletion_completes_with_late_responses_and_events() {
+    for seed in 0..40 {
+        let nodes = builder().seed(seed).nodes([NodeGroup::gpu_nodes(2, 8)]);
+        let cluster = TestCluster::from_builder(nodes).await;
+        cluster.create(&k::DEPLOYMENT, deployment("web", 3)).await;
+        cluster
+            .wait_for_all(&k::POD, |pods| pods.len() == 3 && pods.iter().all(|pod| phase(pod) == "Running"))
+            .await;
+        let late = FaultRates {
+            response_late: 300_000,
+            event_late: 100_000,
+            delay_max: Duration::from_secs(4),
+            ..FaultRates::default()
+        };
+        for client in ["kube-controller-manager", "kubelet"] {
+            cluster.inner.faults().set_client_rates(client, late);
+        }
+        let image = json!({"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}});
+        cluster.patch(&k::DEPLOYMENT, "web", image).await;
+        cluster.sleep(seed % 20).await;
+        cluster.delete(&k::DEPLOYMENT, "web", DeleteOptions::default().propagate("Foreground")).await;
+        let begin = tokio::time::Instant::now();
+        while cluster.find(&k::DEPLOYMENT, "web").await.is_some() {
+            assert!(begin.elapsed() < Duration::from_mins(5), "seed {seed}: the deletion does not complete");
+            cluster.sleep(1).await;
+        }
+        cluster.wait_for_all(&k::REPLICA_SET, <[Value]>::is_empty).await;
+        cluster.wait_for_all(&k::POD, <[Value]>::is_empty).await;
+    }
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]

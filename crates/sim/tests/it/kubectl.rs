@@ -37,7 +37,7 @@ impl Kubectl {
 
     /// Repeats a command until its output contains a text, and returns the output.
     async fn run_until(&self, arguments: &str, part: &str) -> String {
-        for _ in 0..50 {
+        for _ in 0..500 {
             let output = self.run(arguments, "").await;
             if output.contains(part) {
                 return output;
@@ -105,27 +105,27 @@ async fn rollout_and_wait_commands_complete() {
     for program in Program::required() {
         let kubectl = Kubectl::start("rollout", &program).await;
         kubectl.run("create deployment web --image=busybox --replicas=3", "").await;
-        let status = kubectl.run("rollout status deployment/web --timeout=60s", "").await;
+        let status = kubectl.run("rollout status deployment/web --timeout=300s", "").await;
         assert!(status.ends_with("deployment \"web\" successfully rolled out\n"), "{status}");
         kubectl.run("set image deployment/web busybox=other", "").await;
-        kubectl.run("rollout status deployment/web --timeout=60s", "").await;
+        kubectl.run("rollout status deployment/web --timeout=300s", "").await;
         let pods = kubectl.run("get pods -o jsonpath={.items[*].spec.containers[0].image}", "").await;
         assert!(pods.split(' ').filter(|image| *image == "other").count() == 3, "{pods}");
         let history = kubectl.run("rollout history deployment/web", "").await;
         assert!(history.contains('1') && history.contains('2'), "{history}");
         kubectl.run("rollout undo deployment/web", "").await;
-        kubectl.run("rollout status deployment/web --timeout=60s", "").await;
+        kubectl.run("rollout status deployment/web --timeout=300s", "").await;
         kubectl.run("rollout restart deployment/web", "").await;
-        kubectl.run("rollout status deployment/web --timeout=60s", "").await;
-        kubectl.run("delete deployment web --cascade=foreground --wait --timeout=60s", "").await;
+        kubectl.run("rollout status deployment/web --timeout=300s", "").await;
+        kubectl.run("delete deployment web --cascade=foreground --wait --timeout=300s", "").await;
         assert!(!kubectl.run("get pods -o name", "").await.contains("pod/web"));
 
         kubectl.run("apply -f -", SETS).await;
-        let status = kubectl.run("rollout status statefulset/db --timeout=60s", "").await;
+        let status = kubectl.run("rollout status statefulset/db --timeout=300s", "").await;
         has(&status, &["partitioned roll out complete: 2 new pods have been updated..."]);
-        let status = kubectl.run("rollout status daemonset/agent --timeout=60s", "").await;
+        let status = kubectl.run("rollout status daemonset/agent --timeout=300s", "").await;
         has(&status, &["daemon set \"agent\" successfully rolled out"]);
-        kubectl.run("wait --for=condition=Ready pod -l app=db --timeout=60s", "").await;
+        kubectl.run("wait --for=condition=Ready pod -l app=db --timeout=300s", "").await;
         kubectl.cluster.inner.stop().await;
     }
 }
@@ -136,7 +136,7 @@ async fn jobs_are_applied_awaited_logged_and_deleted() {
     for program in Program::required() {
         let kubectl = Kubectl::start("jobs", &program).await;
         kubectl.run("apply --server-side -f -", JOB).await;
-        kubectl.run("wait --for=condition=complete job/train --timeout=60s", "").await;
+        kubectl.run("wait --for=condition=complete job/train --timeout=300s", "").await;
         let table = kubectl.run("get pods -l job-name=train", "").await;
         has(&table, &["Completed", "0/1"]);
         let devices = "get pods -l job-name=train -o jsonpath={.items[0].metadata.annotations}";
@@ -150,8 +150,8 @@ async fn jobs_are_applied_awaited_logged_and_deleted() {
         has(&kubectl.run_failing(&format!("logs {} -c missing", pod.trim())).await, &["missing"]);
         let jobs = kubectl.run("get jobs", "").await;
         has(&jobs, &["NAME    STATUS     COMPLETIONS   DURATION   AGE", "train   Complete   1/1"]);
-        kubectl.run("delete job train --wait --timeout=60s", "").await;
-        kubectl.run("wait --for=delete pod -l job-name=train --timeout=60s", "").await;
+        kubectl.run("delete job train --wait --timeout=300s", "").await;
+        kubectl.run("wait --for=delete pod -l job-name=train --timeout=300s", "").await;
         assert_eq!(kubectl.run("get pods -o name", "").await, "");
         kubectl.cluster.inner.stop().await;
     }
@@ -163,7 +163,7 @@ async fn pods_and_nodes_are_listed_and_described() {
     for program in Program::required() {
         let kubectl = Kubectl::start("describe", &program).await;
         kubectl.run("run web --image=busybox --labels=app=web", "").await;
-        kubectl.run("wait --for=condition=Ready pod/web --timeout=60s", "").await;
+        kubectl.run("wait --for=condition=Ready pod/web --timeout=300s", "").await;
         let node = kubectl.run("get pod web -o jsonpath={.spec.nodeName}", "").await;
         let wide = kubectl.run("get pod web -o wide", "").await;
         has(&wide, &["1/1", "Running", &node, "IP", "NOMINATED NODE"]);
@@ -190,7 +190,7 @@ async fn pods_and_nodes_are_listed_and_described() {
         assert_eq!(kubectl.run(gpus, "").await, "8 8");
         assert_eq!(kubectl.run(&format!("cordon {node}"), "").await, format!("node/{node} cordoned\n"));
         has(&kubectl.run("get nodes", "").await, &["Ready,SchedulingDisabled"]);
-        kubectl.run(&format!("drain {node} --force --timeout=60s"), "").await;
+        kubectl.run(&format!("drain {node} --force --timeout=300s"), "").await;
         assert_eq!(kubectl.run("get pods -o name", "").await, "");
         kubectl.run(&format!("uncordon {node}"), "").await;
         kubectl.cluster.inner.stop().await;

@@ -51,6 +51,21 @@ fn claim(count: i64) -> ClaimObject {
     )
 }
 
+#[test]
+fn list_with_lower_versions_holds_and_later_events_are_accepted() {
+    let mut view = View::default();
+    let key = Key::new("ns", "g0");
+    let class_of = |view: &View| view.groups[&key].class.name.clone();
+    view.replace(vec![group(0, 900, 1)]);
+    assert!(GroupObject::set(&mut view, &key, Some(group(0, 800, 2))).is_empty(), "an older event");
+    // etcd was restored from a backup.
+    view.replace(vec![group(0, 500, 2)]);
+    assert_eq!(class_of(&view), "c2");
+    GroupObject::set(&mut view, &key, Some(group(0, 501, 3)));
+    assert_eq!(class_of(&view), "c3");
+    assert!(GroupObject::set(&mut view, &key, Some(group(0, 501, 4))).is_empty());
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Pod(u8, Option<(u8, Option<u8>, u8)>),

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 fn queue(parent: &str) -> Queue {
-    Queue { parent: parent.to_owned(), version: 1, ..Queue::default() }
+    Queue { parent: parent.to_owned(), version: Some(1), ..Queue::default() }
 }
 
 fn group(queue: &str, gpus: i64) -> Group {
@@ -58,10 +58,43 @@ fn change_affects_the_queue_and_its_ancestors() {
     assert_eq!(ledger.set_group(key("g"), Some(group("other", 1))), ["dept", "other", "root", "team-a"]);
     assert_eq!(ledger.set_group(key("g"), None), ["other", "root"]);
     assert!(ledger.set_group(key("g"), None).is_empty());
-    let moved = Queue { version: 2, ..queue("other") };
+    let moved = Queue { version: Some(2), ..queue("other") };
     assert_eq!(ledger.set_queue("team-a", Some(moved)), ["dept", "other", "root", "team-a"]);
     assert!(ledger.set_queue("team-a", Some(queue("dept"))).is_empty(), "an older state");
     assert_eq!(ledger.set_queue("dept", None), ["dept", "root"]);
+}
+
+#[test]
+fn list_with_lower_versions_holds_and_later_events_are_accepted() {
+    let mut ledger = Ledger::default();
+    let version = |parent: &str, version| Queue { version: Some(version), ..queue(parent) };
+    let parent = |ledger: &Ledger| ledger.queue("q").unwrap().parent.clone();
+    ledger.set_queue("q", Some(version("a", 900)));
+    assert!(ledger.set_queue("q", Some(version("b", 800))).is_empty(), "an older event");
+    // etcd was restored from a backup.
+    ledger.replace_queues([("q".to_owned(), version("b", 500))].into_iter());
+    assert_eq!(parent(&ledger), "b");
+    ledger.set_queue("q", Some(version("c", 501)));
+    assert_eq!(parent(&ledger), "c");
+}
+
+#[test]
+fn group_with_negative_or_excessive_amounts_does_not_corrupt_its_queue() {
+    let mut ledger = tree();
+    ledger.set_group(key("g"), Some(group("team-a", 2)));
+    for (name, gpus) in
+        [("negative", -7), ("large", i64::MAX / 2), ("too", i64::MAX / 2), ("much", i64::MAX / 2)]
+    {
+        ledger.set_group(key(name), Some(group("team-b", gpus)));
+    }
+    assert_eq!(gpus(&mut ledger, "team-a"), Some(2));
+    assert_eq!(gpus(&mut ledger, "root"), Some(i64::MAX));
+    let patch = ledger.desired("root").unwrap().patch_from(&Queue::default());
+    assert_eq!(patch["allocated"], json!({"nvidia.com/gpu": i64::MAX.to_string()}));
+    for name in ["large", "too", "much"] {
+        ledger.set_group(key(name), None);
+    }
+    assert_eq!(gpus(&mut ledger, "root"), Some(2), "the negative amount lowers nothing");
 }
 
 #[test]
@@ -124,7 +157,7 @@ proptest! {
                 }
                 Step::Queue(at, parent) => {
                     let parent = parent.map(|parent| if parent == 5 { String::new() } else { name(parent) });
-                    let to = parent.map(|parent| Queue { version: version as u64 + 1, ..queue(&parent) });
+                    let to = parent.map(|parent| Queue { version: Some(version as u64 + 1), ..queue(&parent) });
                     queues.remove(&name(at));
                     queues.extend(to.clone().map(|to| (name(at), to)));
                     ledger.set_queue(&name(at), to);
