@@ -3,6 +3,7 @@
 mod docs_examples;
 mod invalid_files;
 mod invalid_objects;
+mod lint;
 mod plan;
 mod real_control_plane;
 mod simulate;
