@@ -1,16 +1,21 @@
 //! Replays KAI's recorded answers and compares: `cargo xtask conformance [DIR]`.
 
+mod admission;
+
 use crate::repository::Repository;
 use anyhow::{Context, Result, bail};
-use kai_testkit::report;
+use kai_testkit::report::{self, Replay};
 use std::path::PathBuf;
+
+/// Kinds of recordings whose replay needs more than the engine.
+const REPLAYS: &[Replay] = &[Replay { kind: "admission", run: admission::run }];
 
 #[derive(Default, clap::Args)]
 pub(crate) struct Args {
     /// A folder with some of cases, calls, random, grouper, admission, operator, chart. Without it: `conformance` of the
     /// reference folder, or `tests/conformance` if there is none.
     dir: Option<PathBuf>,
-    /// Only sessions and clusters whose id contains this.
+    /// Only cases whose id contains this, without recorded calls.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
 }
@@ -26,8 +31,8 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
     };
     let out = &mut std::io::stdout().lock();
     let ran = match &args.only {
-        Some(text) => report::sessions(&dir, text, out),
-        None => report::conformance(&dir, out),
+        Some(text) => report::selected(&dir, REPLAYS, text, out),
+        None => report::conformance(&dir, REPLAYS, out),
     };
     if !ran.with_context(|| format!("cannot run the cases in `{}`", dir.display()))? {
         bail!("cases failed");

@@ -1,10 +1,17 @@
-//! Validating admission webhooks for queues and pod groups, and the TLS server that exposes them.
+//! Admission webhooks for pods, queues, pod groups and topologies, and the TLS server that exposes them.
 //!
-//! [`review`] decodes an `AdmissionReview` and encodes the response. [`queue`] and [`podgroup`] hold the validation rules
-//! as pure functions and a router each; [`server`] serves a router over TLS and reloads the certificate.
-//! The paths and the rules are those of KAI's webhooks.
+//! [`review`] decodes an `AdmissionReview` and encodes the response. [`pod`], [`queue`], [`podgroup`] and [`topology`] hold
+//! the rules as pure functions and a router each; [`registration`] builds the configurations that tell the API server which
+//! requests to send; [`server`] serves a router over TLS and reloads the certificate.
+//! The paths and the rules are those of KAI's webhooks, except for what `docs/differences.md` lists.
 
+pub mod pod;
 pub mod podgroup;
 pub mod queue;
+pub mod registration;
 pub mod review;
 pub mod server;
+pub mod topology;
+
+mod names;
+mod patch;

@@ -5,31 +5,42 @@
 
 use crate::review::{self, Operation, Verdict};
 use axum::Router;
-use axum::body::Bytes;
-use axum::routing::post;
 use kai_api::PodGroup;
 use kai_api::pod_group::{PodGroupSpec, SubGroup};
-use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// The path of KAI's webhook.
 pub const PATH: &str = "/validate-scheduling-run-ai-v2alpha2-podgroup";
 
 pub fn router() -> Router {
-    Router::new().route(
-        PATH,
-        post(async |body: Bytes| review::respond(&body, async |request| validate(&request)).await),
-    )
+    review::route(PATH, |request| std::future::ready(validate(&request)))
 }
 
-fn validate(request: &review::Request) -> Verdict {
+/// Answers a request of the validating webhook.
+pub fn validate(request: &review::Request) -> Verdict {
     match request.operation {
-        Operation::Create | Operation::Update => match PodGroup::deserialize(&request.object) {
+        Operation::Create | Operation::Update => match decode(&request.object) {
             Ok(group) => check(&group.spec, request.operation),
-            Err(error) => Verdict::denied(format!("the pod group is invalid: {error}")),
+            Err(verdict) => verdict,
         },
         Operation::Delete | Operation::Connect => Verdict::default(),
     }
+}
+
+/// The verdict on a new pod group.
+pub fn review_new(object: &serde_json::Value) -> Verdict {
+    decode(object).map_or_else(|verdict| verdict, |group| check(&group.spec, Operation::Create))
+}
+
+/// A pod group whose durations can be parsed; its definition accepts any text for them.
+pub fn decode(object: &serde_json::Value) -> Result<PodGroup, Verdict> {
+    let group: PodGroup = review::decode("pod group", object)?;
+    let durations = [
+        ("preemptionDelay", &group.spec.preemption_delay),
+        ("stalenessGracePeriod", &group.spec.staleness_grace_period),
+    ];
+    review::check_durations(durations)?;
+    Ok(group)
 }
 
 /// Validates the spec of a pod group for a create or update.

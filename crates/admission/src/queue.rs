@@ -1,25 +1,26 @@
 //! Validation of queues.
 //!
-//! A queue must have `spec.resources`, and one with children cannot be deleted. Quotas that exceed the parent's are
-//! warnings, where quota validation is enabled; an unlimited quota is never exceeded.
+//! A queue must have `spec.resources`, its parents must not lead back to it, and one with children or pods cannot be
+//! deleted. Quotas that exceed the parent's are warnings, where quota validation is enabled; an unlimited quota is never
+//! exceeded.
 
-use crate::review::{self, Operation, Request, Verdict};
+use crate::review::{self, Cause, Operation, Request, Verdict};
 use axum::Router;
-use axum::body::Bytes;
-use axum::routing::post;
 use kai_api::Queue;
 use kai_api::queue::{QueueResource, QueueResources};
 use kai_runtime::api::Api;
-use serde::Deserialize;
+use kai_units::Quantity;
+use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// The path of KAI's webhook.
 pub const PATH: &str = "/validate-scheduling-run-ai-v2-queue";
 
 pub fn router(api: Api, quotas: QuotaValidation) -> Router {
-    let handler = move |body: Bytes| async move {
-        review::respond(&body, |request| validate(api, quotas, request)).await
-    };
-    Router::new().route(PATH, post(handler))
+    review::route(PATH, move |request| {
+        let api = api.clone();
+        async move { validate(&api, quotas, &request).await }
+    })
 }
 
 /// Whether quotas of parents and children are compared (KAI's flag `enable-quota-validation`).
@@ -29,109 +30,201 @@ pub enum QuotaValidation {
     Disabled,
 }
 
-async fn validate(api: Api, quotas: QuotaValidation, request: Request) -> Verdict {
-    let (new, old) = (Queue::deserialize(&request.object), Queue::deserialize(&request.old_object));
-    let queue = match request.operation {
-        Operation::Create | Operation::Update => new,
-        Operation::Delete => old,
-        Operation::Connect => return Verdict::default(),
+/// A change of a queue.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    Create(Queue),
+    Update { old: Queue, new: Queue },
+    Delete(Queue),
+}
+
+impl Change {
+    /// The change that a request makes; none for a CONNECT.
+    pub fn of(request: &Request) -> Result<Option<Self>, Verdict> {
+        Ok(match request.operation {
+            Operation::Create => Some(Self::Create(decode(&request.object)?)),
+            Operation::Update => {
+                Some(Self::Update { old: decode(&request.old_object)?, new: decode(&request.object)? })
+            }
+            Operation::Delete => Some(Self::Delete(decode(&request.old_object)?)),
+            Operation::Connect => None,
+        })
+    }
+
+    /// Whether the rules read other queues.
+    fn reads_others(&self, quotas: QuotaValidation) -> bool {
+        match self {
+            Self::Create(new) | Self::Update { new, .. } => {
+                new.spec.resources.is_some()
+                    && (quotas == QuotaValidation::Enabled || !new.spec.parent_queue.is_empty())
+            }
+            Self::Delete(_) => true,
+        }
+    }
+}
+
+/// A queue whose durations can be parsed; its definition accepts any text for them.
+pub fn decode(object: &Value) -> Result<Queue, Verdict> {
+    let queue: Queue = review::decode("queue", object)?;
+    let durations = [
+        ("preemptMinRuntime", &queue.spec.preempt_min_runtime),
+        ("reclaimMinRuntime", &queue.spec.reclaim_min_runtime),
+    ];
+    review::check_durations(durations)?;
+    Ok(queue)
+}
+
+async fn validate(api: &Api, quotas: QuotaValidation, request: &Request) -> Verdict {
+    let change = match Change::of(request) {
+        Ok(Some(change)) => change,
+        Ok(None) => return Verdict::default(),
+        Err(verdict) => return verdict,
     };
-    let queue = match queue {
-        Ok(queue) => queue,
-        Err(error) => return Verdict::denied(format!("the queue is invalid: {error}")),
-    };
-    if request.operation != Operation::Delete
-        && (quotas == QuotaValidation::Disabled || queue.spec.resources.is_none())
-    {
-        return check(&queue, request.operation, quotas, &[]);
+    if !change.reads_others(quotas) {
+        return check(&change, quotas, &[]);
     }
     match api.list::<Queue>("").await {
         Ok(list) => {
             let is_active = |other: &Queue| other.metadata.deletion_timestamp.is_none();
             let others: Vec<Queue> = list.items.into_iter().filter(is_active).collect();
-            check(&queue, request.operation, quotas, &others)
+            check(&change, quotas, &others)
         }
-        Err(error) => Verdict::denied(format!("the other queues cannot be listed: {error}; hint: try again")),
+        Err(error) => Verdict::refused(
+            Cause::Unavailable,
+            format!("the other queues cannot be listed: {error}; hint: try again"),
+        ),
     }
 }
 
-/// Validates a create, update or delete of a queue against all queues.
-pub fn check(queue: &Queue, operation: Operation, quotas: QuotaValidation, all: &[Queue]) -> Verdict {
-    let name = name_of(queue);
-    let children: Vec<&Queue> = all.iter().filter(|other| other.spec.parent_queue == name).collect();
-    match operation {
-        Operation::Delete if children.is_empty() => Verdict::default(),
-        Operation::Delete => {
-            let names: Vec<&str> = children.iter().map(|child| name_of(child)).collect();
-            Verdict::denied(format!(
-                "queue `{name}` has child queues: `{}`; hint: delete those first",
-                names.join("`, `")
-            ))
-        }
-        Operation::Connect => Verdict::default(),
-        Operation::Create | Operation::Update => {
-            let Some(own) = queue.spec.resources else {
-                let problem =
-                    format!("queue `{name}` has no `spec.resources`; hint: write `resources: {{}}` at least");
-                return Verdict { errors: vec![problem.clone()], warnings: vec![problem] };
-            };
-            match quotas {
-                QuotaValidation::Disabled => Verdict::default(),
-                QuotaValidation::Enabled => compare(queue, own, &children, all),
-            }
-        }
+/// Validates a change against all queues.
+pub fn check(change: &Change, quotas: QuotaValidation, all: &[Queue]) -> Verdict {
+    match change {
+        Change::Delete(queue) => deletion(queue, all),
+        Change::Create(queue) => definition(queue, None, quotas, all),
+        Change::Update { old, new } => definition(new, Some(old), quotas, all),
     }
+}
+
+fn deletion(queue: &Queue, all: &[Queue]) -> Verdict {
+    let name = name_of(queue);
+    let children: Vec<&str> = children(name, all).map(name_of).collect();
+    if !children.is_empty() {
+        return Verdict::denied(format!(
+            "queue `{name}` has child queues: `{}`; hint: delete those first",
+            children.join("`, `")
+        ));
+    }
+    let amounts =
+        queue.status.iter().flat_map(|status| status.requested.values().chain(status.allocated.values()));
+    let mut amounts = amounts.filter_map(|amount| amount.0.parse::<Quantity>().ok());
+    if amounts.any(|amount| !amount.is_zero()) {
+        return Verdict::denied(format!(
+            "queue `{name}` has pods, which could not run without it; hint: delete them or move them to another queue              first (`kai queues` shows what runs)"
+        ));
+    }
+    Verdict::default()
+}
+
+fn definition(queue: &Queue, old: Option<&Queue>, quotas: QuotaValidation, all: &[Queue]) -> Verdict {
+    let name = name_of(queue);
+    let Some(own) = queue.spec.resources else {
+        let problem =
+            format!("queue `{name}` has no `spec.resources`; hint: write `resources: {{}}` at least");
+        return Verdict { errors: vec![problem.clone()], warnings: vec![problem], ..Verdict::default() };
+    };
+    // An update of something else may repair a queue that is part of a cycle already.
+    let moved = old.is_none_or(|old| old.spec.parent_queue != queue.spec.parent_queue);
+    if let Some(problem) = cycle(queue, all).filter(|_| moved) {
+        return Verdict::denied(problem);
+    }
+    match quotas {
+        QuotaValidation::Disabled => Verdict::default(),
+        QuotaValidation::Enabled => compare(queue, own, all),
+    }
+}
+
+/// The queues below a queue.
+fn children<'a>(name: &str, all: &'a [Queue]) -> impl Iterator<Item = &'a Queue> {
+    all.iter().filter(move |other| other.spec.parent_queue == name && !name.is_empty())
+}
+
+/// Why the parents of a queue lead back to it.
+fn cycle(queue: &Queue, all: &[Queue]) -> Option<String> {
+    let name = name_of(queue);
+    let mut seen = BTreeSet::new();
+    let mut path = Vec::new();
+    let mut at = queue.spec.parent_queue.as_str();
+    while !at.is_empty() && seen.insert(at) {
+        path.push(at);
+        if at == name {
+            return Some(format!(
+                "queue `{name}` would be below itself: its parents are `{}`; hint: choose a parent that is not below it, \
+                 or none",
+                path.join("`, `")
+            ));
+        }
+        at = all.iter().find(|other| name_of(other) == at).map_or("", |parent| &parent.spec.parent_queue);
+    }
+    None
 }
 
 type Pick = fn(&QueueResources) -> Option<QueueResource>;
 
 const RESOURCES: [(&str, Pick); 3] = [("cpu", |of| of.cpu), ("gpu", |of| of.gpu), ("memory", |of| of.memory)];
 
-fn compare(queue: &Queue, own: QueueResources, children: &[&Queue], all: &[Queue]) -> Verdict {
+fn compare(queue: &Queue, own: QueueResources, all: &[Queue]) -> Verdict {
     let name = name_of(queue);
-    let mut verdict = Verdict::default();
     let parent = queue.spec.parent_queue.as_str();
+    let mut warnings = Vec::new();
     if !parent.is_empty() {
         let Some(found) = all.iter().find(|other| name_of(other) == parent) else {
-            return Verdict::denied(format!("queue `{name}` is part of `{parent}`, which does not exist"));
+            return Verdict::refused(
+                Cause::NotFound,
+                format!(
+                    "queue `{name}` is below `{parent}`, which does not exist; hint: create `{parent}` first"
+                ),
+            );
         };
         let Some(of_parent) = found.spec.resources else {
             return Verdict::denied(format!(
-                "queue `{parent}`, which `{name}` is part of, has no `spec.resources`"
+                "queue `{parent}`, which `{name}` is below, has no `spec.resources`; hint: write `resources: {{}}` there"
             ));
         };
-        let siblings = all.iter().filter(|other| other.spec.parent_queue == parent && name_of(other) != name);
+        let siblings: Vec<&Queue> = children(parent, all).filter(|other| name_of(other) != name).collect();
         for (resource, pick) in RESOURCES {
             let (whole, part) = (quota(pick(&of_parent)), quota(pick(&own)));
             if part > whole {
-                verdict
-                    .warnings
-                    .push(format!("quota of {resource} of queue `{name}` is more than that of `{parent}`"));
+                warnings.push(exceeds(&format!("queue `{name}`"), part, resource, parent, whole));
             }
-            let sum = siblings.clone().fold(part, |sum, other| sum + quota_of(other, pick));
-            if sum > whole && resource == "cpu" {
-                verdict.warnings.push(format!(
-                    "quotas of {resource} of the parts of queue `{parent}` are more than its own"
-                ));
+            let sum = siblings.iter().fold(part, |sum, other| sum + quota_of(other, pick));
+            if sum > whole {
+                warnings.push(exceeds(&format!("all queues below `{parent}`"), sum, resource, parent, whole));
             }
         }
     }
+    let children: Vec<&Queue> = children(name, all).collect();
     for (resource, pick) in RESOURCES {
         let whole = quota(pick(&own));
-        for child in children.iter().filter(|child| resource == "cpu" && quota_of(child, pick) > whole) {
-            let child = name_of(child);
-            verdict
-                .warnings
-                .push(format!("quota of {resource} of queue `{child}` is more than that of `{name}`"));
+        for child in &children {
+            let part = quota_of(child, pick);
+            if part > whole {
+                warnings.push(exceeds(&format!("queue `{}`", name_of(child)), part, resource, name, whole));
+            }
         }
         let sum: f64 = children.iter().map(|child| quota_of(child, pick)).sum();
         if sum > whole {
-            verdict
-                .warnings
-                .push(format!("quotas of {resource} of the parts of queue `{name}` are more than its own"));
+            warnings.push(exceeds(&format!("all queues below `{name}`"), sum, resource, name, whole));
         }
     }
-    verdict
+    Verdict { warnings, ..Verdict::default() }
+}
+
+fn exceeds(what: &str, part: f64, resource: &str, of: &str, whole: f64) -> String {
+    let part = if part.is_finite() { part.to_string() } else { "unlimited".to_owned() };
+    format!(
+        "{resource} quota of {what} is {part}, but queue `{of}` has {whole}: not all of it is guaranteed; hint: raise the \
+         quota of `{of}`, or lower this one"
+    )
 }
 
 fn quota_of(queue: &Queue, pick: Pick) -> f64 {

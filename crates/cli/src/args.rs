@@ -1,10 +1,12 @@
 //! The command line as clap parses it; values are validated by the commands.
 
+mod lint;
 mod simulate;
 #[cfg(feature = "embedded")]
 mod up;
 mod view;
 
+pub(crate) use lint::Lint;
 pub(crate) use simulate::Simulate;
 #[cfg(feature = "embedded")]
 pub(crate) use up::Up;
@@ -48,6 +50,8 @@ pub(crate) enum Command {
     Plan(Plan),
     /// Simulate scheduling cycles over virtual time: utilisation, waiting times, evictions and shares.
     Simulate(Box<Simulate>),
+    /// Check manifests and scheduler configurations offline: what would be refused, and what is surely not intended.
+    Lint(Lint),
     /// Print the custom resource definitions as YAML.
     Crds(Crds),
     #[command(flatten)]

@@ -6,6 +6,7 @@ mod args;
 mod crds;
 #[cfg(feature = "embedded")]
 pub mod embedded;
+mod lint;
 mod plan;
 mod render;
 mod simulate;
@@ -25,7 +26,7 @@ const BAD_INPUT: u8 = 2;
 
 /// Runs a command line with the scheduler plugins that a configuration may name.
 ///
-/// Exit codes: 0 success, 1 the audit found a violation, 2 invalid input.
+/// Exit codes: 0 success, 1 the audit found a violation or `kai lint` an error, 2 invalid input.
 pub fn run(args: impl IntoIterator<Item = OsString>, plugins: &PluginSet) -> ExitCode {
     let args = match Args::read(args) {
         Ok(args) => args,
@@ -56,6 +57,7 @@ fn perform(args: Args, plugins: &PluginSet) -> Result<ExitCode> {
         Command::Why(args) => view::run(&args.view, view::Subject::Why(&args.name), plugins),
         Command::Plan(args) => plan::run(&args, plugins),
         Command::Simulate(args) => simulate::run(&args, plugins),
+        Command::Lint(args) => lint::run(&args),
         Command::Crds(args) => {
             print(&crds::run(&args)?)?;
             Ok(ExitCode::SUCCESS)

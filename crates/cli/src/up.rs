@@ -104,6 +104,7 @@ async fn start(
 ) -> Result<Cluster> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, args.port));
     let mut builder = Cluster::builder().seed(seed).nodes(nodes).listen(address);
+    let restored = state.is_some();
     if let Some(state) = state {
         builder = builder.load(state);
     }
@@ -111,7 +112,9 @@ async fn start(
     install::install(cluster.api()).await?;
     if !args.no_scheduler {
         admission::install(&cluster).await?;
-        embedded::join_supervised(&mut cluster, &ComponentOptions::simulated(), plugins, restarts);
+        // Pods of a loaded state were not seen by our webhooks, so those that share a GPU may not be prepared.
+        let options = if restored { ComponentOptions::simulated() } else { ComponentOptions::default() };
+        embedded::join_supervised(&mut cluster, &options, plugins, restarts);
     }
     Ok(cluster)
 }

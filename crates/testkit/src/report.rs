@@ -9,8 +9,16 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Kinds of recordings that this version cannot replay yet; their cases are counted.
-const NOT_YET: [&str; 4] = ["grouper", "admission", "operator", "chart"];
+/// Kinds of recordings that other crates replay. Without a [`Replay`] their cases are counted as not yet replayed.
+const KINDS: [&str; 4] = ["grouper", "admission", "operator", "chart"];
+
+/// Replays one kind of recordings: `run` gets its folder.
+#[derive(Clone, Copy, Debug)]
+pub struct Replay {
+    /// The name of the folder.
+    pub kind: &'static str,
+    pub run: fn(&Path) -> Result<Vec<CaseResult>>,
+}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
@@ -47,41 +55,49 @@ struct Recordings {
     calls: Vec<PathBuf>,
     random: Option<PathBuf>,
     random_archive: Option<PathBuf>,
-    /// Number of cases that cannot be replayed, by kind.
-    not_yet: Vec<(&'static str, usize)>,
+    /// Folders of other kinds, with the replay if there is one.
+    kinds: Vec<(&'static str, PathBuf, Option<Replay>)>,
 }
 
 impl Recordings {
-    fn find(dir: &Path) -> Result<Self> {
+    fn find(dir: &Path, replays: &[Replay]) -> Result<Self> {
         let below = |name: &str| Some(dir.join(name)).filter(|path| path.exists());
         let cases = below("cases");
-        let mut not_yet = Vec::new();
-        for kind in NOT_YET {
-            if let Some(folder) = below(kind) {
-                not_yet.push((kind, count_cases(&folder)?));
-            }
-        }
+        let replay = |kind| replays.iter().find(|replay| replay.kind == kind).copied();
+        let kinds = KINDS.into_iter().filter_map(|kind| Some((kind, below(kind)?, replay(kind)))).collect();
         let found = Self {
             sessions: cases.as_ref().map(|_| dir.to_owned()),
             calls: cases.into_iter().chain(below("calls")).collect(),
             random: below("random"),
             random_archive: below("random.zip"),
-            not_yet,
+            kinds,
         };
-        let Self { sessions, calls, random, random_archive, not_yet } = &found;
+        let Self { sessions, calls, random, random_archive, kinds } = &found;
         if sessions.is_none()
             && calls.is_empty()
             && random.is_none()
             && random_archive.is_none()
-            && not_yet.is_empty()
+            && kinds.is_empty()
         {
             bail!(
                 "`{}` has no recordings\nhint: it must contain some of cases, calls, random, random.zip, {}",
                 dir.display(),
-                NOT_YET.join(", ")
+                KINDS.join(", ")
             );
         }
         Ok(found)
+    }
+
+    /// Cases of other kinds that are replayed, and the numbers of those that are not.
+    fn other_kinds(&self) -> Result<(Vec<CaseResult>, Vec<(&'static str, usize)>)> {
+        let (mut results, mut not_yet) = (Vec::new(), Vec::new());
+        for (kind, folder, replay) in &self.kinds {
+            match replay {
+                Some(replay) => results.extend((replay.run)(folder)?),
+                None => not_yet.push((*kind, count_cases(folder)?)),
+            }
+        }
+        Ok((results, not_yet))
     }
 
     fn sessions_and_random(&self, filter: Option<&str>) -> Result<Vec<CaseResult>> {
@@ -112,21 +128,26 @@ fn count_cases(folder: &Path) -> Result<usize> {
     Ok(count)
 }
 
-/// Replays every recording below `dir`, counts those of kinds that cannot be replayed yet, and writes the report.
+/// Replays every recording below `dir`, counts those of kinds without a replay, and writes the report.
 ///
 /// Returns true when no case failed. A folder with none of the known kinds is an error.
-pub fn conformance(dir: &Path, out: &mut dyn Write) -> Result<bool> {
-    let recordings = Recordings::find(dir)?;
+pub fn conformance(dir: &Path, replays: &[Replay], out: &mut dyn Write) -> Result<bool> {
+    let recordings = Recordings::find(dir, replays)?;
     let mut results = recordings.sessions_and_random(None)?;
     for folder in &recordings.calls {
         results.extend(calls::run(folder)?.into_iter().map(call_result));
     }
-    write_report(&results, &recordings.not_yet, out)
+    let (others, not_yet) = recordings.other_kinds()?;
+    results.extend(others);
+    write_report(&results, &not_yet, out)
 }
 
-/// Replays the session cases and random clusters whose id contains `filter`, and writes their report.
-pub fn sessions(dir: &Path, filter: &str, out: &mut dyn Write) -> Result<bool> {
-    let results = Recordings::find(dir)?.sessions_and_random(Some(filter))?;
+/// Replays the cases whose id contains `filter`, without recorded calls, and writes their report.
+pub fn selected(dir: &Path, replays: &[Replay], filter: &str, out: &mut dyn Write) -> Result<bool> {
+    let recordings = Recordings::find(dir, replays)?;
+    let mut results = recordings.sessions_and_random(Some(filter))?;
+    let (others, _) = recordings.other_kinds()?;
+    results.extend(others.into_iter().filter(|result| result.id.contains(filter)));
     write_report(&results, &[], out)
 }
 
@@ -184,7 +205,7 @@ mod tests {
 
     fn report(dir: &Path) -> (bool, String) {
         let mut out = Vec::new();
-        let passed = conformance(dir, &mut out).unwrap();
+        let passed = conformance(dir, &[], &mut out).unwrap();
         (passed, String::from_utf8(out).unwrap())
     }
 
@@ -208,9 +229,25 @@ mod tests {
     }
 
     #[test]
+    fn kind_with_a_replay_is_replayed() {
+        let dir = scratch("replayed");
+        fs::create_dir_all(dir.join("grouper/cases")).unwrap();
+        let run = |folder: &Path| {
+            assert!(folder.ends_with("grouper"));
+            let failed = CaseOutcome::Failed("    no\n".to_owned());
+            Ok(vec![CaseResult { area: "grouper".to_owned(), id: "grouper/a".to_owned(), outcome: failed }])
+        };
+        let mut out = Vec::new();
+        let passed = conformance(&dir, &[Replay { kind: "grouper", run }], &mut out).unwrap();
+        fs::remove_dir_all(&dir).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(!passed && text.ends_with("\n0 passed, 1 failed, 0 differ by design, 0 not yet\n"), "{text}");
+    }
+
+    #[test]
     fn folder_without_recordings_is_an_error() {
         let dir = scratch("empty");
-        let error = conformance(&dir, &mut Vec::new()).unwrap_err().to_string();
+        let error = conformance(&dir, &[], &mut Vec::new()).unwrap_err().to_string();
         fs::remove_dir_all(&dir).unwrap();
         assert!(error.contains("has no recordings") && error.contains("hint:"), "{error}");
     }

@@ -11,7 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kai-units", &[]),
     ("kai-clock", &[]),
     ("kai-engine", &["kai-units"]),
-    ("kai-admission", &["kai-api", "kai-object", "kai-runtime"]),
+    ("kai-admission", &["kai-api", "kai-object", "kai-runtime", "kai-units"]),
     ("kai-api", &["kai-units"]),
     ("kai-object", &[]),
     ("kai-apiserver", &["kai-clock", "kai-object"]),
@@ -82,6 +82,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "xtask",
         &[
+            "kai-admission",
             "kai-api",
             "kai-apiserver",
             "kai-cache",
@@ -90,6 +91,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "kai-components",
             "kai-engine",
             "kai-kubetest",
+            "kai-object",
+            "kai-runtime",
             "kai-testkit",
             "kai-units",
         ],

@@ -19,22 +19,54 @@ fn outcome(verdict: &Verdict) -> (usize, usize) {
     (verdict.errors.len(), verdict.warnings.len())
 }
 
+fn update(old: &Queue, new: &Queue) -> Change {
+    Change::Update { old: old.clone(), new: new.clone() }
+}
+
 #[test]
 fn queue_without_resources_is_denied() {
-    for operation in [Operation::Create, Operation::Update] {
-        let check = |spec| outcome(&check(&queue("q", &spec), operation, QuotaValidation::Disabled, &[]));
-        assert_eq!(check(json!({"resources": {}})), (0, 0));
-        assert_eq!(check(json!({})), (1, 1));
-        assert_eq!(check(json!({"parentQueue": "x"})), (1, 1));
+    let old = queue("q", &json!({"resources": {}}));
+    for (spec, expected) in
+        [(json!({"resources": {}}), (0, 0)), (json!({}), (1, 1)), (json!({"parentQueue": "x"}), (1, 1))]
+    {
+        let new = queue("q", &spec);
+        for change in [Change::Create(new.clone()), update(&old, &new)] {
+            assert_eq!(outcome(&check(&change, QuotaValidation::Disabled, &[])), expected, "{spec}");
+        }
     }
 }
 
 #[test]
-fn deletion_of_a_queue_with_children_is_denied() {
+fn deletion_of_a_queue_with_children_or_pods_is_denied() {
     let all = [queue("root", &json!({})), queue("b", &json!({"parentQueue": "root"}))];
-    let denied = check(&all[0], Operation::Delete, QuotaValidation::Disabled, &all);
-    assert_eq!(denied.errors, ["queue `root` has child queues: `b`; hint: delete those first"]);
-    assert!(check(&all[1], Operation::Delete, QuotaValidation::Disabled, &all).is_allowed());
+    let delete = |queue: &Queue| check(&Change::Delete(queue.clone()), QuotaValidation::Disabled, &all);
+    assert_eq!(delete(&all[0]).errors, ["queue `root` has child queues: `b`; hint: delete those first"]);
+    assert!(delete(&all[1]).is_allowed());
+    let mut used = all[1].clone();
+    for (status, allowed) in [
+        (json!({"requested": {"cpu": "0"}, "allocated": {}}), true),
+        (json!({"requested": {"nvidia.com/gpu": "500m"}}), false),
+        (json!({"allocated": {"cpu": "1"}}), false),
+    ] {
+        used.status = serde_json::from_value(status.clone()).unwrap();
+        assert_eq!(delete(&used).is_allowed(), allowed, "{status}");
+    }
+}
+
+#[test]
+fn queue_below_itself_is_denied() {
+    let of = |name: &str, parent: &str| queue(name, &json!({"parentQueue": parent, "resources": {}}));
+    let all = [of("a", ""), of("b", "a"), of("c", "b"), of("x", "y"), of("y", "x")];
+    let allowed = |change: &Change| check(change, QuotaValidation::Disabled, &all).is_allowed();
+    assert!(!allowed(&Change::Create(of("new", "new"))));
+    assert!(!allowed(&update(&all[0], &of("a", "a"))));
+    assert!(!allowed(&update(&all[0], &of("a", "c"))));
+    assert!(allowed(&update(&all[2], &of("c", "a"))));
+    assert!(allowed(&Change::Create(of("new", "c"))));
+    assert!(allowed(&Change::Create(of("new", "gone"))));
+    // Below a cycle of others, and inside one without a change of the parent: both can be repaired.
+    assert!(allowed(&Change::Create(of("new", "x"))));
+    assert!(allowed(&update(&all[3], &all[3])));
 }
 
 #[test]
@@ -43,17 +75,26 @@ fn quotas_are_compared_where_enabled() {
     let cases = [
         ("fits", sized("b", "root", 400, 4, 40), (0, 0)),
         ("more cpu than is left", sized("b", "root", 401, 4, 40), (0, 1)),
-        ("more gpus than is left, which is allowed", sized("b", "root", 400, 8, 40), (0, 0)),
-        ("more of everything than the parent", sized("b", "root", 1001, 9, 101), (0, 4)),
+        ("more gpus than is left", sized("b", "root", 400, 8, 40), (0, 1)),
+        ("more of everything than the parent", sized("b", "root", 1001, 9, 101), (0, 6)),
         ("no parent", sized("b", "gone", 1, 1, 1), (1, 0)),
         ("a parent without resources", sized("b", "bare", 1, 1, 1), (1, 0)),
-        ("a parent that shrinks below its child", sized("root", "", 500, 3, 50), (0, 4)),
+        ("a parent that shrinks below its child", sized("root", "", 500, 3, 50), (0, 6)),
         ("a parent without limit", sized("root", "", -1, -1, -1), (0, 0)),
         ("a child without limit", sized("b", "root", -1, 1, 1), (0, 2)),
     ];
     for (case, changed, expected) in cases {
-        let verdict = check(&changed, Operation::Update, QuotaValidation::Enabled, &all);
+        let change = update(&changed, &changed);
+        let verdict = check(&change, QuotaValidation::Enabled, &all);
         assert_eq!(outcome(&verdict), expected, "{case}: {verdict:?}");
-        assert!(check(&changed, Operation::Update, QuotaValidation::Disabled, &all).is_allowed(), "{case}");
+        assert!(check(&change, QuotaValidation::Disabled, &all).is_allowed(), "{case}");
     }
+}
+
+#[test]
+fn missing_parent_is_not_found_and_bad_duration_undecodable() {
+    let orphan = Change::Create(sized("b", "gone", 1, 1, 1));
+    assert_eq!(check(&orphan, QuotaValidation::Enabled, &[]).cause.code(), 404);
+    let bad = json!({"metadata": {"name": "q"}, "spec": {"preemptMinRuntime": "soon"}});
+    assert_eq!(decode(&bad).unwrap_err().cause.code(), 400);
 }

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
+mod arbitrary_input;
+
 use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt;

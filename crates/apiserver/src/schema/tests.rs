@@ -41,6 +41,10 @@ fn type_errors_equal_kube_apiserver() {
             json!({"i32": 1.5}),
             r#"spec.i32: Invalid value: "double": spec.i32 in body must be of type int32: "double""#,
         ),
+        (
+            json!({"i32": 3_000_000_000_i64}),
+            r#"<nil>: Invalid value: "": Checked value must be of type integer with format int32 in spec.i32"#,
+        ),
         (json!({"i32": true}), r#"spec.i32: Invalid value: "": spec.i32 in body must be of type int32: """#),
         (
             json!({"i32": "x"}),

@@ -159,6 +159,11 @@ fn check_type(schema: &Schema, value: &Value, path: &Path<'_>, found: &mut Findi
         Type::Object | Type::Array | Type::String | Type::Boolean => schema.kind.name() == name,
     };
     if fits {
+        let exceeds = value.as_f64().is_some_and(|number| i32::try_from(number as i64).is_err());
+        if schema.kind == Type::Integer && schema.format.as_deref() == Some("int32") && exceeds {
+            let detail = format!("Checked value must be of type integer with format int32 in {path}");
+            found.add(Error::invalid(&Path::ROOT, "", detail));
+        }
         return;
     }
     // kube-apiserver checks formats before types, except for strings and lists.

@@ -4,6 +4,7 @@ mod component_metrics;
 mod docs_examples;
 mod invalid_files;
 mod invalid_objects;
+mod lint;
 mod plan;
 mod real_control_plane;
 mod simulate;

@@ -1,0 +1,85 @@
+//! Reads manifests: YAML with several documents, JSON, and lists of objects.
+
+use super::finding::{Finding, Level};
+use anyhow::{Context, Result};
+use kai_object as object;
+use serde_json::Value;
+use std::path::Path;
+
+/// One object of a file, or a document without a kind.
+#[derive(Debug)]
+pub(super) struct Document {
+    pub(super) file: String,
+    /// Where it begins, from 1.
+    pub(super) line: usize,
+    pub(super) object: Value,
+    pub(super) text: String,
+}
+
+impl Document {
+    pub(super) fn kind(&self) -> &str {
+        object::kind(&self.object)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        object::name(&self.object)
+    }
+
+    pub(super) fn namespace(&self) -> &str {
+        match object::namespace(&self.object) {
+            "" => "default",
+            namespace => namespace,
+        }
+    }
+
+    pub(super) fn finding(&self, level: Level, rule: &'static str, message: String) -> Finding {
+        let object = match (self.kind(), self.name()) {
+            ("", _) => "configuration".to_owned(),
+            (kind, name) => format!("{kind} {name}"),
+        };
+        Finding { file: self.file.clone(), line: self.line, level, rule, object, message }
+    }
+}
+
+/// The documents of a file; empty ones are left out.
+pub(super) fn read(path: &Path) -> Result<Vec<Document>> {
+    let file = path.display().to_string();
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read `{file}`"))?;
+    parse(&file, &text)
+}
+
+pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Document>> {
+    let mut documents = Vec::new();
+    for (line, part) in split(text) {
+        let value: Value = serde_saphyr::from_str(&part).with_context(|| {
+            format!("the document at line {line} of `{file}` is neither YAML nor JSON; hint: `kubectl apply --dry-run=client -f {file}`")
+        })?;
+        let items = match &value {
+            Value::Null => Vec::new(),
+            Value::Array(items) => items.clone(),
+            list if object::kind(list).ends_with("List") => {
+                list.get("items").and_then(Value::as_array).cloned().unwrap_or_default()
+            }
+            _ => vec![value],
+        };
+        let document = |object| Document { file: file.to_owned(), line, object, text: part.clone() };
+        documents.extend(items.into_iter().map(document));
+    }
+    Ok(documents)
+}
+
+/// The documents of a YAML stream with the lines where they begin.
+fn split(text: &str) -> Vec<(usize, String)> {
+    let mut parts = vec![(1, String::new())];
+    for (index, line) in text.lines().enumerate() {
+        if line == "---" || line.starts_with("--- ") {
+            parts.push((index + 2, String::new()));
+        } else if let Some((_, part)) = parts.last_mut() {
+            part.push_str(line);
+            part.push('\n');
+        }
+    }
+    let is_text = |line: &str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
+    parts.retain(|(_, part)| part.lines().any(is_text));
+    parts
+}
