@@ -13,6 +13,7 @@ use kube_cel::KubeCelExt;
 use kube_cel::cel::{Context, Program, Value};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 /// Limit of the expression's bytes, as in the API.
 const BYTES_MAX: usize = 10 * 1024;
@@ -70,7 +71,7 @@ impl Selectors {
     pub fn accepted(
         &mut self,
         selectors: &[DeviceSelector],
-        slices: &BTreeMap<Key, Box<ResourceSlice>>,
+        slices: &BTreeMap<Key, Arc<ResourceSlice>>,
     ) -> Accepted {
         let mut accepted = Accepted::default();
         if selectors.len() > SELECTORS_MAX {
@@ -107,7 +108,7 @@ impl Selectors {
     fn accepted_by(
         &mut self,
         text: &str,
-        slices: &BTreeMap<Key, Box<ResourceSlice>>,
+        slices: &BTreeMap<Key, Arc<ResourceSlice>>,
     ) -> Result<Vec<DeviceId>, String> {
         if !self.expressions.contains_key(text) {
             if self.expressions.len() >= EXPRESSIONS_MAX {

@@ -19,6 +19,7 @@ pub use storage::{CsiDriver, CsiStorageCapacity, PersistentVolume, PersistentVol
 use kai_engine::input::Key;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::sync::Arc;
 
 /// A kind of object that the cache stores.
 pub trait Stored: Sized {
@@ -80,9 +81,9 @@ macro_rules! kinds {
             }
         })*
 
-        /// All objects, by kind and key.
+        /// All objects, by kind and key. A copy shares them.
         #[derive(Clone, Debug, Default, PartialEq)]
-        pub struct Objects { $($(#[$doc])* pub $list: BTreeMap<Key, Box<$kind>>,)* }
+        pub struct Objects { $($(#[$doc])* pub $list: BTreeMap<Key, Arc<$kind>>,)* }
 
         impl Objects {
             pub fn insert(&mut self, object: Object) -> Change {
@@ -92,11 +93,14 @@ macro_rules! kinds {
                         object.compact();
                         match self.$list.entry(key) {
                             Entry::Vacant(slot) => {
-                                slot.insert(object);
+                                slot.insert(Arc::from(object));
                                 Change::Added
                             }
-                            Entry::Occupied(slot) if *slot.get() == object => Change::None,
-                            Entry::Occupied(mut slot) => Change::Replaced(Object::$kind(slot.insert(object))),
+                            Entry::Occupied(slot) if **slot.get() == *object => Change::None,
+                            Entry::Occupied(mut slot) => {
+                                let old = slot.insert(Arc::from(object));
+                                Change::Replaced(Object::$kind(Box::new(Arc::unwrap_or_clone(old))))
+                            }
                         }
                     })*
                 }
@@ -108,7 +112,7 @@ macro_rules! kinds {
                     $(Object::$kind(mut object) => match self.$list.entry(key) {
                         Entry::Vacant(slot) => {
                             object.compact();
-                            slot.insert(object);
+                            slot.insert(Arc::from(object));
                             true
                         }
                         Entry::Occupied(_) => false,
@@ -116,7 +120,12 @@ macro_rules! kinds {
                 }
             }
             pub fn remove(&mut self, kind: Kind, key: &Key) -> Option<Object> {
-                match kind { $(Kind::$kind => self.$list.remove(key).map(Object::$kind),)* }
+                match kind {
+                    $(Kind::$kind => {
+                        let removed = self.$list.remove(key)?;
+                        Some(Object::$kind(Box::new(Arc::unwrap_or_clone(removed))))
+                    })*
+                }
             }
             /// Sorted.
             pub fn keys(&self, kind: Kind) -> Vec<Key> {

@@ -58,7 +58,11 @@ pub(crate) fn scheduler(flags: &SchedulerFlags) -> Result<kai_scheduler::Options
         config,
         params,
         period: Duration::from_micros(u64::try_from(period.0).context("`--schedule-period` is negative")?),
-        eviction: if flags.update_pod_eviction_condition { Eviction::Delete } else { Eviction::Api },
+        eviction: if flags.update_pod_eviction_condition {
+            Eviction::DeleteWithCondition
+        } else {
+            Eviction::Api
+        },
         detailed_fit_errors: flags.detailed_fit_errors,
         metrics_namespace: flags.metrics_namespace.clone(),
         usage,

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use kai_clock::Clock;
 use kai_runtime::api::Api;
 use kai_runtime::health::Health;
-use kai_runtime::leader_election::{Candidate, Leadership};
+use kai_runtime::leader_election::{self, Candidate};
 use kai_runtime::metrics::leader_election::LeaderElectionMetrics;
 use kai_runtime::metrics::process::register_process;
 use kai_runtime::{Process, http};
@@ -28,7 +28,6 @@ pub enum LeadershipState {
 /// An acquired lease.
 struct Lead {
     candidate: Candidate,
-    leadership: Leadership,
     events: ElectionEvents,
 }
 
@@ -102,6 +101,7 @@ impl ComponentProcess {
         // Lease renewals do not queue behind other requests.
         let lease_api = self.api.isolated();
         let mut api = self.api.clone();
+        let mut renewal = JoinSet::new();
         let mut lead = None;
         if let Some(candidate) = self.candidate.take() {
             let leadership = tokio::select! {
@@ -110,11 +110,12 @@ impl ComponentProcess {
                 () = lease_api.unauthorized() => return Err(unauthorized()),
                 leadership = candidate.acquire(&lease_api, self.clock) => leadership,
             };
-            api = api.fenced(leadership.clone());
+            renewal = leader_election::spawn_renewal(&candidate, &lease_api, self.clock, &leadership);
+            api = api.fenced(leadership);
             let source = self.election_source.take().unwrap_or_else(|| candidate.identity.clone());
             let events = ElectionEvents::start(lease_api.clone(), self.clock, candidate.clone(), &source);
             events.became_leader();
-            lead = Some(Lead { candidate, leadership, events });
+            lead = Some(Lead { candidate, events });
         }
         self.leadership.send_replace(LeadershipState::Leading);
         if let Some(leads) = &self.leads {
@@ -136,8 +137,10 @@ impl ComponentProcess {
                     }
                 }
                 () = lease_api.unauthorized() => return Err(unauthorized()),
-                lease = lost(&lease_api, self.clock, lead.as_ref()) => {
+                Some(_) = renewal.join_next() => {
+                    let mut lease = String::new();
                     if let Some(lead) = &lead {
+                        lease = lead.candidate.lease.to_string();
                         lead.events.stopped_leading().await;
                     }
                     bail!("leader election lost: lease `{lease}` is held by another replica")
@@ -146,6 +149,7 @@ impl ComponentProcess {
                 () = &mut running => return Err(anyhow!("{} stopped: one of its tasks ended", self.name)),
             }
         }
+        renewal.shutdown().await;
         if let Some(lead) = &lead {
             if let Err(error) = lead.candidate.release(&lease_api, self.clock).await {
                 tracing::warn!(error = &error as &dyn std::error::Error, "cannot release the lease");
@@ -154,13 +158,6 @@ impl ComponentProcess {
         }
         Ok(())
     }
-}
-
-/// Waits until the lease is lost, and returns its name.
-async fn lost(api: &Api, clock: Clock, lead: Option<&Lead>) -> String {
-    let Some(Lead { candidate, leadership, .. }) = lead else { return std::future::pending().await };
-    candidate.renew(api, clock, leadership).await;
-    candidate.lease.to_string()
 }
 
 fn unauthorized() -> anyhow::Error {

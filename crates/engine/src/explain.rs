@@ -204,6 +204,7 @@ fn node_fit(verdict: &Verdict) -> Option<&NodeFit> {
         | Verdict::Topology(_)
         | Verdict::PodUnschedulable { .. }
         | Verdict::PreemptionDelay { .. }
+        | Verdict::EvictionBackoff { .. }
         | Verdict::NoVictims(_)
         | Verdict::WaitingForVictims { .. }
         | Verdict::InBackoff { .. }
@@ -236,6 +237,7 @@ fn explain<'a>(group: &'a GroupVerdict, verdict: &'a Verdict) -> Vec<FitError<'a
         | Verdict::InvalidGroup(_)
         | Verdict::BeyondQueueDepth { .. }
         | Verdict::InBackoff { .. }
+        | Verdict::EvictionBackoff { .. }
         | Verdict::Quarantined(_) => {
             vec![FitError::new(ReasonCode::Unschedulable, plain(verdict, &group.queue).text)]
         }

@@ -85,6 +85,15 @@ pub enum Verdict {
         /// End of the delay in microseconds since the epoch.
         until: i64,
     },
+    /// Evictions for it were refused, and it causes none until the backoff ends.
+    EvictionBackoff {
+        /// Why the last one was refused.
+        cause: String,
+        /// Consecutive failures.
+        failures: u32,
+        /// End of the backoff, in microseconds since the epoch.
+        until: i64,
+    },
     /// No pod was evicted or moved for it.
     NoVictims(Box<EvictionFailure>),
     /// Its pods are pipelined until releasing pods terminate.

@@ -119,6 +119,17 @@ impl Error {
         }
     }
 
+    /// Whether a role lacks the rule that the request needs. Other rejections with 403, such as by a quota, are not meant.
+    pub fn is_permission_denied(&self) -> bool {
+        self.code() == 403 && Permission::of_denial(&self.message()).is_some()
+    }
+
+    /// Whether an admission webhook failed or refused the request with a server error: the server is healthy, and the
+    /// same object may fail for ever.
+    pub fn is_webhook_failure(&self) -> bool {
+        (500..=599).contains(&self.code()) && self.message().contains("webhook")
+    }
+
     /// `retryAfterSeconds` of the status.
     pub fn retry_after(&self) -> Option<Duration> {
         let Self::Request { source, .. } = self else { return None };
@@ -127,9 +138,9 @@ impl Error {
         (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)))
     }
 
-    /// Whether the failure speaks against the server's health; a rejection by a disruption budget does not.
+    /// Whether the failure speaks against the server's health; a rejection by a disruption budget or by a webhook does not.
     fn opens_circuit(&self) -> bool {
-        self.is_transient() && !self.has_cause(DISRUPTION_BUDGET_CAUSE)
+        self.is_transient() && !self.has_cause(DISRUPTION_BUDGET_CAUSE) && !self.is_webhook_failure()
     }
 }
 

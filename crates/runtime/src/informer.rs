@@ -341,6 +341,24 @@ mod tests {
     }
 
     #[test]
+    fn uid_of_a_deleted_object_is_kept_only_until_the_watch_delivers_the_deletion() {
+        for first in ["the response", "the watch"] {
+            let informers = informers();
+            let pods = informers.dynamic(&POD);
+            informers.update_dynamic(&POD, &pod(5, "n2"));
+            if first == "the response" {
+                informers.remove_dynamic(&POD, &pod(5, "n2"));
+                assert_eq!(pods.confirmed_deletions(), 1);
+                pods.handle(WatchEvent::Deleted(pod(7, "n2")));
+            } else {
+                pods.handle(WatchEvent::Deleted(pod(7, "n2")));
+                informers.remove_dynamic(&POD, &pod(5, "n2"));
+            }
+            assert_eq!(pods.confirmed_deletions(), 0, "after {first}");
+        }
+    }
+
+    #[test]
     fn relist_removes_missing_objects_that_are_not_newer() {
         let informers = informers();
         let pods = informers.dynamic(&POD);

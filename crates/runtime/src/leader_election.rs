@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 /// Lease duration, renew deadline and retry period; the defaults are those of client-go.
@@ -112,7 +113,7 @@ impl Candidate {
     }
 
     /// Renews the lease; returns when it is lost.
-    pub async fn renew(&self, api: &Api, clock: Clock, leadership: &Leadership) {
+    async fn renew(&self, api: &Api, clock: Clock, leadership: &Leadership) {
         let mut observed = Observed::default();
         loop {
             tokio::time::sleep(self.timing.retry).await;
@@ -226,6 +227,15 @@ impl Observed {
     }
 }
 
+/// Renews an acquired lease in a task of its own, so that work that keeps its thread busy does not delay a renewal. The
+/// task ends when the lease is lost; dropping the set stops it.
+pub fn spawn_renewal(candidate: &Candidate, api: &Api, clock: Clock, leadership: &Leadership) -> JoinSet<()> {
+    let (candidate, api, leadership) = (candidate.clone(), api.clone(), leadership.clone());
+    let mut task = JoinSet::new();
+    task.spawn(async move { candidate.renew(&api, clock, &leadership).await });
+    task
+}
+
 /// Acquires the lease, then runs `work` until it ends or the lease is lost; `work` is dropped by then.
 pub async fn run_as_leader<F: Future>(
     candidate: &Candidate,
@@ -234,10 +244,11 @@ pub async fn run_as_leader<F: Future>(
     work: impl FnOnce(Leadership) -> F,
 ) -> Option<F::Output> {
     let leadership = candidate.acquire(api, clock).await;
-    let work = work(leadership.clone());
+    let mut renewal = spawn_renewal(candidate, api, clock, &leadership);
+    let work = work(leadership);
     tokio::select! {
         biased;
-        () = candidate.renew(api, clock, &leadership) => None,
+        _ = renewal.join_next() => None,
         output = work => Some(output),
     }
 }
@@ -245,4 +256,30 @@ pub async fn run_as_leader<F: Future>(
 /// Whether a write was refused because the lease was lost.
 pub fn is_lost(error: &Error) -> bool {
     matches!(error, Error::NotLeader { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kai_apiserver::{ApiServer, Options};
+
+    /// In real time: a paused clock does not advance while a thread is busy.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn lease_is_renewed_while_the_work_keeps_its_thread_busy() {
+        let clock = Clock::system();
+        let server = ApiServer::new(&Options::new(1, clock));
+        let api = Api::new(kube::Client::new(server.service(), "default"), "test");
+        let millis = Duration::from_millis;
+        let candidate = Candidate {
+            lease: Key::new("default", "test"),
+            identity: "a".to_owned(),
+            timing: Timing { lease: millis(1_500), renew: millis(1_000), retry: millis(100) },
+        };
+        let work = |leadership: Leadership| async move {
+            // A long scheduling cycle, or a snapshot of a large cluster.
+            std::thread::sleep(millis(2_500));
+            leadership.is_held()
+        };
+        assert_eq!(run_as_leader(&candidate, &api.isolated(), clock, work).await, Some(true));
+    }
 }

@@ -28,6 +28,9 @@ const EVENTS_MAX: usize = 10_000;
 /// Delay before a write is retried.
 const BACKOFF: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(200), Duration::from_secs(10));
 
+/// Attempts of a write that an admission webhook refuses with a server error: seconds, in which a webhook may restart.
+const WEBHOOK_ATTEMPTS: u32 = 6;
+
 /// Higher priorities come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WritePriority {
@@ -46,7 +49,7 @@ const PRIORITIES: [WritePriority; 3] = [WritePriority::Action, WritePriority::St
 pub enum Retry {
     /// The failure is passed to `done`.
     Never,
-    /// Until the server responds, or a later write takes the slot.
+    /// Until the server responds, or a later write takes the slot; a few times if a webhook responds with an error.
     UntilAnswered,
 }
 
@@ -196,8 +199,11 @@ impl Writer {
             Err(error) if error.is_transient() => limit.failed(),
             Ok(_) | Err(_) => limit.responded(latency),
         }
+        let may_succeed_later = |error: &Error| {
+            error.is_transient() && !(error.is_webhook_failure() && queued.failures + 1 >= WEBHOOK_ATTEMPTS)
+        };
         let retries = queued.write.retry == Retry::UntilAnswered;
-        if retries && response.as_ref().is_err_and(Error::is_transient) {
+        if retries && response.as_ref().is_err_and(may_succeed_later) {
             let (path, failures) = (&queued.write.path, queued.failures + 1);
             tracing::debug!(path, failures, "write failed; retrying");
             self.lock().retry_later(queued, Instant::now());

@@ -23,10 +23,24 @@ pub(crate) enum SchedulerEvent {
     /// The creation of a bind request failed with this error, and the server has this object under its name.
     BindLookup(Key, api::Error, Option<Value>),
     EvictionResult(EvictionResult),
+    Audited(AuditResult),
     /// A query of historical usage succeeded.
     Usage(Usage),
     /// The response to a patch of a group's annotations, with the generation of the annotations it wrote.
     AnnotationsWritten(Key, u64, Result<(), AnnotationError>),
+}
+
+/// The decisions of a cycle on the model of the loop and on a rebuilt one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AuditResult {
+    pub(crate) kept: PlannedDecisions,
+    pub(crate) rebuilt: PlannedDecisions,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlannedDecisions {
+    pub(crate) hash: u64,
+    pub(crate) count: usize,
 }
 
 /// Why a patch of annotations failed.
@@ -73,6 +87,7 @@ impl Pending {
             | SchedulerEvent::BindLookup(..)
             | SchedulerEvent::EvictionResult(_)
             | SchedulerEvent::Usage(_)
+            | SchedulerEvent::Audited(_)
             | SchedulerEvent::AnnotationsWritten(..) => {}
         }
         self.events.push(event);

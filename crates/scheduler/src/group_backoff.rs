@@ -1,10 +1,11 @@
 //! Exponential backoff of groups whose decisions could not be carried out.
 //!
-//! A bind request that fails for good, a rejected bind request and a rejected eviction count as failures. Without
-//! backoff, a group whose pods can never be bound is placed in every cycle and holds capacity that other groups could
-//! use. The engine skips a group in backoff and reports it with a verdict of its own (`Verdict::InBackoff`).
+//! A bind request that fails for good and a rejected bind request exclude the group from placement. Without that, a
+//! group whose pods can never be bound is placed in every cycle and holds capacity that other groups could use. A refused
+//! eviction only excludes it from evicting: it may still be placed on capacity that becomes free. The engine reports both
+//! with verdicts of their own (`Verdict::InBackoff`, `Verdict::EvictionBackoff`).
 
-use kai_engine::input::{Backoff, Key};
+use kai_engine::input::{Backoff, BackoffScope, Key};
 use kai_runtime::backoff::BackoffPolicy;
 use kai_units::{Span, Timestamp};
 use std::collections::BTreeMap;
@@ -29,13 +30,16 @@ pub(crate) struct GroupBackoff {
 
 impl GroupBackoff {
     /// Records a failure and starts or extends the group's backoff.
-    pub(crate) fn record_failure(&mut self, group: &Key, cause: String, now: Timestamp) {
+    pub(crate) fn record_failure(&mut self, group: &Key, scope: BackoffScope, cause: String, now: Timestamp) {
+        let active = self.groups.get(group).filter(|previous| previous.backoff.until > now);
+        // A refused eviction does not lift the exclusion from placement.
+        let scope = active.map_or(scope, |previous| previous.backoff.scope.max(scope));
         let previous = self.groups.get(group).filter(|previous| (now - previous.at).0 < RESET_AFTER.0);
         // The pods of a gang fail together: a failure during the backoff belongs to the same attempt.
         let failures = previous
             .map_or(1, |previous| previous.backoff.failures + u32::from(previous.backoff.until <= now));
         let delay = Span(DELAY.delay(failures).as_micros() as i64);
-        let backoff = Backoff { cause, failures, until: now + delay };
+        let backoff = Backoff { cause, failures, until: now + delay, scope };
         self.groups.insert(group.clone(), Failure { backoff, at: now });
     }
 
@@ -107,7 +111,7 @@ mod tests {
     fn group_is_not_placed_until_its_backoff_ends() {
         let (mut cache, mut backoff) = (cache(), GroupBackoff::default());
         let (group, now) = (Key::new("a", "g"), Timestamp(1_000_000_000));
-        backoff.record_failure(&group, "binding failed".to_owned(), now);
+        backoff.record_failure(&group, BackoffScope::Placement, "binding failed".to_owned(), now);
         let outcome = run_cycle(&mut cache, &backoff, now);
         assert_eq!(outcome.decisions, []);
         let until = now + Span::from_secs(2);
@@ -124,8 +128,13 @@ mod tests {
         let mut now = Timestamp(0);
         let mut delays = Vec::new();
         for failures in 1..=10 {
-            backoff.record_failure(&group, "first pod".to_owned(), now);
-            backoff.record_failure(&group, "second pod of the same gang".to_owned(), now);
+            backoff.record_failure(&group, BackoffScope::Placement, "first pod".to_owned(), now);
+            backoff.record_failure(
+                &group,
+                BackoffScope::Placement,
+                "second pod of the same gang".to_owned(),
+                now,
+            );
             let active = backoff.active(now);
             assert_eq!(active[&group].failures, failures, "one attempt counts once");
             assert_eq!(active[&group].cause, "second pod of the same gang");
@@ -136,7 +145,7 @@ mod tests {
         }
         assert_eq!(delays, [2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
         let later = now + Span::from_secs(3_600);
-        backoff.record_failure(&group, "an hour later".to_owned(), later);
+        backoff.record_failure(&group, BackoffScope::Placement, "an hour later".to_owned(), later);
         assert_eq!(backoff.next_expiry(later), Some(later + Span::from_secs(2)));
     }
 }

@@ -5,6 +5,7 @@ use kai_cache::Settings;
 use kai_cache::config_file::SchedulerConfig;
 use kai_cache::snapshot::SchedulerParams;
 use kai_engine::Params;
+use kai_engine::policy::DisruptionBudgets;
 use kai_units::Span;
 use std::time::Duration;
 
@@ -14,8 +15,10 @@ pub enum Eviction {
     /// Through the eviction API, which respects disruption budgets.
     #[default]
     Api,
-    /// By a delete, after the condition `DisruptionTarget` is set on the pod.
+    /// By a delete with the pod's own grace period, regardless of disruption budgets, as KAI does.
     Delete,
+    /// By a delete, after the condition `DisruptionTarget` is set on the pod.
+    DeleteWithCondition,
 }
 
 #[derive(Clone, Debug)]
@@ -69,6 +72,14 @@ impl Options {
     /// The parameters in the form of snapshot files.
     pub(crate) fn snapshot_params(&self) -> SchedulerParams {
         SchedulerParams::of(&self.settings, &self.params)
+    }
+
+    /// How pods are evicted: the eviction API would refuse what `disruptionBudgets: ignore` allows.
+    pub(crate) fn eviction_method(&self) -> Eviction {
+        match (self.eviction, self.config.engine.disruption_budgets) {
+            (Eviction::Api, DisruptionBudgets::Ignore) => Eviction::Delete,
+            (method, _) => method,
+        }
     }
 
     /// The staleness grace period of groups that set none.

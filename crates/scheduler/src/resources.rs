@@ -7,10 +7,12 @@ use kai_cache::object::{
     NodeResourceTopology, PersistentVolume, PersistentVolumeClaim, Pod, PodDisruptionBudget, PodGroup,
     PriorityClass, Queue, ResourceClaim, ResourceSlice, StorageClass, Topology,
 };
+use kai_cache::snapshot::{Discovery, GroupVersion, ServerVersion};
 use kai_cache::{Kind, Object, Stored};
 use kai_runtime::kind::{self, builtin, group_path};
 use kai_runtime::watch::{self, Source, WatchEvent};
 use kai_runtime::{Process, ResourceKind, api, discovery};
+use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
 use std::sync::{Arc, LazyLock};
 
@@ -76,6 +78,42 @@ pub async fn discover(api: &api::Api) -> api::Result<ServedApis> {
         device_claims: discovery::resource_version(api).await?,
         numa_zones: is_served(api, &kind::NODE_RESOURCE_TOPOLOGY).await?,
     })
+}
+
+/// The server's version and everything that it serves, for snapshots; `None` if it does not say.
+pub(crate) async fn snapshot_discovery(api: &api::Api) -> Option<Discovery> {
+    match try_discovery(api).await {
+        Ok(discovery) => Some(discovery),
+        Err(error) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "API discovery failed");
+            None
+        }
+    }
+}
+
+async fn try_discovery(api: &api::Api) -> api::Result<Discovery> {
+    let version = api.send("GET", "/version", None).await?;
+    let groups = api.send("GET", "/apis", None).await?;
+    let mut paths = vec![group_path("", "v1")];
+    for group in groups["groups"].as_array().into_iter().flatten() {
+        for version in group["versions"].as_array().into_iter().flatten() {
+            let parts = version["groupVersion"].as_str().and_then(|name| name.split_once('/'));
+            paths.extend(parts.map(|(group, version)| group_path(group, version)));
+        }
+    }
+    let mut resources = Vec::new();
+    for path in paths {
+        match api.send("GET", &path, None).await {
+            Ok(list) => resources.extend(GroupVersion::deserialize(&list).ok()),
+            // The server of an aggregated API may be down; client-go leaves it out too.
+            Err(error) if error.is_not_found() || error.is_transient() => {
+                tracing::warn!(path, error = &error as &dyn std::error::Error, "API discovery is incomplete");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let server_version = ServerVersion::deserialize(&version).ok();
+    Ok(Discovery { server_version, resources: resources.into() })
 }
 
 async fn is_served(api: &api::Api, kind: &ResourceKind) -> api::Result<bool> {

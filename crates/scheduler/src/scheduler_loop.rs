@@ -71,6 +71,7 @@ pub(crate) struct SchedulerLoop {
     tasks: JoinSet<()>,
     cycles: u64,
     last_audit: Instant,
+    is_auditing: bool,
     /// Interned names of the cluster model when it was last built.
     initial_names: usize,
 }
@@ -118,6 +119,7 @@ impl SchedulerLoop {
             tasks: JoinSet::new(),
             cycles: 0,
             last_audit: Instant::now(),
+            is_auditing: false,
             initial_names: 0,
             options,
         }
@@ -162,7 +164,7 @@ impl SchedulerLoop {
             self.rebuild_cluster();
         }
         let idle = self.trigger.next().is_none_or(|(at, _)| at > now + self.options.period);
-        if idle && now.duration_since(self.last_audit) >= self.options.audit_every {
+        if idle && !self.is_auditing && now.duration_since(self.last_audit) >= self.options.audit_every {
             self.audit();
         }
     }
@@ -185,6 +187,7 @@ impl SchedulerLoop {
                 SchedulerEvent::BindLookup(key, error, found) => self.handle_bind_lookup(&key, &error, found),
                 SchedulerEvent::EvictionResult(result) => self.handle_eviction_result(result),
                 SchedulerEvent::Usage(usage) => self.handle_usage(usage),
+                SchedulerEvent::Audited(result) => self.handle_audit(result),
                 SchedulerEvent::AnnotationsWritten(group, generation, outcome) => {
                     self.annotations.confirm(&group, generation, outcome);
                     Impact::None
@@ -246,11 +249,19 @@ impl SchedulerLoop {
     }
 
     fn evict(&mut self, batch: Batch) {
-        let (api, events, how) = (self.api.clone(), Arc::clone(&self.events), self.options.eviction);
+        let (api, events, how) = (self.api.clone(), Arc::clone(&self.events), self.options.eviction_method());
         self.tasks.spawn(async move {
             let result = evict::run(api, batch, how).await;
             events.push(SchedulerEvent::EvictionResult(result));
         });
+    }
+
+    /// Sends requests beside the loop; their result comes back as an event or goes to a client.
+    pub(crate) fn run_beside<F: Future<Output = ()> + Send + 'static>(
+        &mut self,
+        work: impl FnOnce(Api) -> F,
+    ) {
+        self.tasks.spawn(work(self.api.clone()));
     }
 
     fn delete_bind_request(&self, key: &Key) {
@@ -282,3 +293,6 @@ impl SchedulerLoop {
 fn instant_of(at: Timestamp, now: Timestamp, instant: Instant) -> Instant {
     instant + Duration::from_micros(u64::try_from((at - now).0).unwrap_or(0))
 }
+
+#[cfg(test)]
+mod tests;

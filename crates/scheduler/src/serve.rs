@@ -1,26 +1,33 @@
 //! HTTP endpoints of the scheduler: a snapshot of its objects, the job order, and the verdict of a group.
 
+use crate::resources;
 use crate::scheduler_loop::SchedulerLoop;
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use kai_cache::snapshot::{Contents, Replay, write_zip};
+use kai_cache::Snapshot;
+use kai_cache::snapshot::{Replay, write_zip};
 use kai_engine::Cycle;
 use kai_engine::explain;
 use kai_engine::input::Key;
 use kai_engine::order::listing;
 use kai_engine::verdict::{GroupVerdict, Verdict};
 use serde_json::{Value, json};
-use std::io::Cursor;
+use std::io::{BufWriter, Write};
 use tokio::sync::{mpsc, oneshot};
+
+/// Parts of a snapshot that are written before the client has received them.
+const SNAPSHOT_CHUNKS_MAX: usize = 4;
+const SNAPSHOT_CHUNK_BYTES: usize = 1 << 16;
 
 /// A request to the scheduler loop, with the channel of its response.
 #[derive(Debug)]
 pub enum Query {
-    /// A zip file of all objects, in KAI's snapshot format.
-    Snapshot(oneshot::Sender<Result<Vec<u8>, String>>),
+    /// All objects, with what the next cycle reads beside them.
+    Snapshot(oneshot::Sender<Box<Snapshot>>),
     /// The order in which pending groups are attempted.
     JobOrder(oneshot::Sender<Value>),
     /// Why a group is pending.
@@ -55,14 +62,41 @@ pub fn router(queries: Queries) -> Router {
         .with_state(queries)
 }
 
-async fn snapshot(State(queries): State<Queries>) -> Result<Response, Response> {
-    let result = queries.send(Query::Snapshot).await.map_err(IntoResponse::into_response)?;
-    let zip = result.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error).into_response())?;
+/// A zip file in KAI's snapshot format. It is written on a thread of its own while it is sent.
+async fn snapshot(State(queries): State<Queries>) -> Result<Response, StatusCode> {
+    let snapshot = queries.send(Query::Snapshot).await?;
+    let (sender, receiver) = mpsc::channel(SNAPSHOT_CHUNKS_MAX);
+    tokio::task::spawn_blocking(move || {
+        let mut output = BufWriter::with_capacity(SNAPSHOT_CHUNK_BYTES, ChunkSender(&sender));
+        let written = write_zip(&*snapshot, &mut output).and_then(|()| output.flush());
+        if let Err(error) = written {
+            // The client has disconnected, or the transfer is cut off: the status has been sent already.
+            let _ = sender.blocking_send(Err(error));
+        }
+    });
+    let chunks = futures::stream::unfold(receiver, async |mut receiver| {
+        let chunk: std::io::Result<Vec<u8>> = receiver.recv().await?;
+        Some((chunk, receiver))
+    });
     let headers = [
         (header::CONTENT_TYPE, "application/zip"),
         (header::CONTENT_DISPOSITION, "attachment; filename=snapshot.zip"),
     ];
-    Ok((headers, zip).into_response())
+    Ok((headers, Body::from_stream(chunks)).into_response())
+}
+
+/// Passes what is written on to the response; waits while the client is slow.
+struct ChunkSender<'a>(&'a mpsc::Sender<std::io::Result<Vec<u8>>>);
+
+impl Write for ChunkSender<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let sent = self.0.blocking_send(Ok(bytes.to_vec()));
+        sent.map(|()| bytes.len()).map_err(|_| std::io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 async fn job_order(State(queries): State<Queries>) -> Result<Response, StatusCode> {
@@ -85,9 +119,7 @@ fn json_response(value: &Value) -> Result<Response, StatusCode> {
 /// Answers a request. The send fails only when the client has disconnected.
 pub(crate) fn answer(scheduler: &mut SchedulerLoop, query: Query) {
     match query {
-        Query::Snapshot(to) => {
-            let _ = to.send(zip(scheduler));
-        }
+        Query::Snapshot(to) => scheduler.send_snapshot(to),
         Query::JobOrder(to) => {
             let _ = to.send(order_of(scheduler));
         }
@@ -98,26 +130,32 @@ pub(crate) fn answer(scheduler: &mut SchedulerLoop, query: Query) {
     }
 }
 
-fn zip(scheduler: &SchedulerLoop) -> Result<Vec<u8>, String> {
-    let cycle = Cycle { now: scheduler.now(), seed: scheduler.options.seed };
-    let store = scheduler.cache.store();
-    let contents = Contents {
-        config: &scheduler.options.config,
-        params: &scheduler.options.snapshot_params(),
-        objects: store.objects(),
-        replay: &Replay::of(store, cycle),
-        discovery: None,
-    };
-    let mut bytes = Cursor::new(Vec::new());
-    write_zip(contents, &mut bytes).map_err(|error| error.to_string())?;
-    Ok(bytes.into_inner())
+impl SchedulerLoop {
+    /// Copies references to the objects; the server's discovery is read in the background.
+    fn send_snapshot(&mut self, to: oneshot::Sender<Box<Snapshot>>) {
+        let cycle = Cycle { now: self.now(), seed: self.options.seed };
+        let store = self.cache.store();
+        let mut snapshot = Box::new(Snapshot {
+            config: self.options.config.clone(),
+            params: self.options.snapshot_params(),
+            objects: store.objects().clone(),
+            replay: Replay::of(store, cycle),
+            discovery: None,
+            findings: Vec::new(),
+        });
+        self.run_beside(|api| async move {
+            snapshot.discovery = resources::snapshot_discovery(&api).await;
+            let _ = to.send(snapshot);
+        });
+    }
 }
 
 fn order_of(scheduler: &mut SchedulerLoop) -> Value {
     let (policy, now) = (scheduler.policy().clone(), scheduler.now());
     let cluster = scheduler.cache.cluster_mut();
     let order = listing::pending(cluster, &policy, now);
-    let entry = |(name, priority): &(String, i32)| json!({"id": name, "priority": priority});
+    // The name alone does not identify a group.
+    let entry = |(group, priority): &(Key, i32)| json!({"id": group.to_string(), "priority": priority});
     let queues: serde_json::Map<String, Value> = order
         .queues
         .iter()

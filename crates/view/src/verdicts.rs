@@ -214,6 +214,7 @@ pub fn name(verdict: &Verdict) -> &'static str {
         Verdict::Topology(_) => "topology",
         Verdict::PodUnschedulable { .. } => "pod_unschedulable",
         Verdict::PreemptionDelay { .. } => "preemption_delay",
+        Verdict::EvictionBackoff { .. } => "eviction_backoff",
         Verdict::NoVictims(_) => "no_victims",
         Verdict::WaitingForVictims { .. } => "waiting_for_victims",
         Verdict::InBackoff { .. } => "in_backoff",

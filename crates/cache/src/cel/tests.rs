@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn slices() -> BTreeMap<Key, Box<ResourceSlice>> {
+fn slices() -> BTreeMap<Key, Arc<ResourceSlice>> {
     let slice: ResourceSlice = serde_json::from_str(
         r#"{"metadata":{"name":"s"},"spec":{"driver":"gpu.example.com","pool":{"name":"p"},"devices":[
             {"name":"big","attributes":{"model":{"string":"H200"},"index":{"int":1},"other.org/nic":{"bool":true},
@@ -14,7 +14,7 @@ fn slices() -> BTreeMap<Key, Box<ResourceSlice>> {
         r#"{"metadata":{"name":"n"},"spec":{"driver":"nic.example.com","pool":{"name":"p"},"devices":[{"name":"eth"}]}}"#,
     )
     .unwrap();
-    [("s", slice), ("n", bare)].map(|(name, slice)| (Key::new("", name), Box::new(slice))).into()
+    [("s", slice), ("n", bare)].map(|(name, slice)| (Key::new("", name), Arc::new(slice))).into()
 }
 
 fn selector(expression: &str) -> DeviceSelector {
@@ -81,7 +81,7 @@ fn changed_slice_is_evaluated_again() {
     let wanted = [selector(r#"device.attributes["gpu.example.com"].model == "T4""#)];
     assert_eq!(selectors.accepted(&wanted, &slices).devices.unwrap().len(), 1);
     let key = Key::new("", "s");
-    slices.get_mut(&key).unwrap().spec.devices = crate::object::value::List::default();
+    Arc::make_mut(slices.get_mut(&key).unwrap()).spec.devices = crate::object::value::List::default();
     selectors.forget(&key);
     assert_eq!(selectors.accepted(&wanted, &slices).devices.unwrap().len(), 0);
 }

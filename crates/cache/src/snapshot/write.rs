@@ -10,7 +10,8 @@ use kai_units::Timestamp;
 use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
-use std::io::{BufWriter, Error, Seek, Write};
+use std::io::{BufWriter, Error, Write};
+use std::sync::Arc;
 
 /// Kinds that KAI's snapshots lack; they are written under `replay`.
 const BEYOND_KAI: [Kind; 3] = [Kind::PodDisruptionBudget, Kind::CsiNode, Kind::Namespace];
@@ -38,9 +39,9 @@ impl<'a> From<&'a Snapshot> for Contents<'a> {
     }
 }
 
-/// Writes a zip archive with the entry `snapshot.json`.
-pub fn write_zip<'a>(contents: impl Into<Contents<'a>>, output: impl Write + Seek) -> Result<(), Error> {
-    let mut archive = zip::ZipWriter::new(output);
+/// Writes a zip archive with the entry `snapshot.json`, from its beginning to its end.
+pub fn write_zip<'a>(contents: impl Into<Contents<'a>>, output: impl Write) -> Result<(), Error> {
+    let mut archive = zip::ZipWriter::new_stream(output);
     let options = zip::write::SimpleFileOptions::default()
         .compression_method(zip::CompressionMethod::Deflated)
         .large_file(true);
@@ -91,16 +92,20 @@ fn write_list(kind: Kind, objects: &Objects, out: &mut impl Write) -> Result<(),
         Kind::Queue => {
             let queues = objects.queues.values();
             write_items(
-                queues
-                    .map(|queue| Exact { created: queue.metadata.creation_timestamp.clone(), object: queue }),
+                queues.map(|queue| Exact {
+                    created: queue.metadata.creation_timestamp.clone(),
+                    object: &**queue,
+                }),
                 out,
             )
         }
         Kind::PodGroup => {
             let groups = objects.pod_groups.values();
             write_items(
-                groups
-                    .map(|group| Exact { created: group.metadata.creation_timestamp.clone(), object: group }),
+                groups.map(|group| Exact {
+                    created: group.metadata.creation_timestamp.clone(),
+                    object: &**group,
+                }),
                 out,
             )
         }
@@ -123,8 +128,8 @@ fn write_list(kind: Kind, objects: &Objects, out: &mut impl Write) -> Result<(),
     }
 }
 
-fn write_all<T: Serialize>(objects: &BTreeMap<Key, T>, out: &mut impl Write) -> Result<(), Error> {
-    write_items(objects.values(), out)
+fn write_all<T: Serialize>(objects: &BTreeMap<Key, Arc<T>>, out: &mut impl Write) -> Result<(), Error> {
+    write_items(objects.values().map(|object| &**object), out)
 }
 
 fn write_items<T: Serialize>(items: impl Iterator<Item = T>, out: &mut impl Write) -> Result<(), Error> {

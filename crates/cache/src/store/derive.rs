@@ -8,6 +8,7 @@ use crate::translate::{affinity, device, group, node, pod, queue, storage};
 use kai_engine::Delta;
 use kai_engine::input::{GroupInput, Key};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 impl Store {
     /// Emits the inputs of all objects.
@@ -226,7 +227,7 @@ struct Derived {
 /// Emits the inputs of all objects of a kind.
 fn derive_each<'a, T>(
     kind: Kind,
-    objects: &'a BTreeMap<Key, Box<T>>,
+    objects: &'a BTreeMap<Key, Arc<T>>,
     mut input: impl FnMut(&'a Key, &'a T, &mut Report<'_>) -> Option<Delta>,
     sink: &mut impl FnMut(Delta),
 ) -> Derived {

@@ -9,9 +9,10 @@ use kai_engine::input::{
     AffinityTerm, Key, LabelSelector, NodePreference, NodeTerm, SelectorOp, SpreadConstraint, WeightedTerm,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Namespaces by key, for terms that select them by label.
-pub type Namespaces = BTreeMap<Key, Box<Namespace>>;
+pub type Namespaces = BTreeMap<Key, Arc<Namespace>>;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {

@@ -16,8 +16,9 @@ use kai_engine::input::{
     SliceNodes,
 };
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-pub type Slices = BTreeMap<Key, Box<ResourceSlice>>;
+pub type Slices = BTreeMap<Key, Arc<ResourceSlice>>;
 
 pub fn slice(slice: &ResourceSlice, report: &mut Report<'_>) -> SliceInput {
     let spec = &slice.spec;

@@ -9,12 +9,13 @@ use kai_api::well_known::{annotation, label_value, priority_class};
 use kai_engine::input::{GroupInput, Key, SubGroupInput, TopologyConstraint, TopologyInput};
 use kai_units::{Span, Timestamp, duration};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The objects that the translation of a group depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct TranslationContext<'a> {
-    pub classes: &'a BTreeMap<Key, Box<PriorityClass>>,
-    pub topologies: &'a BTreeMap<Key, Box<Topology>>,
+    pub classes: &'a BTreeMap<Key, Arc<PriorityClass>>,
+    pub topologies: &'a BTreeMap<Key, Arc<Topology>>,
     pub settings: &'a Settings,
 }
 
@@ -114,7 +115,7 @@ pub fn timings(group: &PodGroup, report: &mut Report<'_>) -> Timings {
 }
 
 /// The value of a priority class: by name, else of the default class, else 50.
-pub fn priority(name: &str, classes: &BTreeMap<Key, Box<PriorityClass>>) -> i32 {
+pub fn priority(name: &str, classes: &BTreeMap<Key, Arc<PriorityClass>>) -> i32 {
     // There are few classes: a scan is faster than building a key.
     let mut by_key = classes.iter();
     let named = by_key.find(|(key, _)| key.name == name && key.namespace.is_empty()).map(|(_, class)| class);

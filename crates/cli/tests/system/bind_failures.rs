@@ -1,9 +1,14 @@
 //! Failed binds: they are retried up to the backoff limit, do not block other groups, and succeed once the cause is gone.
 
 use crate::test_cluster::{PodBuilder, TestCluster};
+use kai_components::name;
 use kai_object as object;
-use kai_runtime::kind::{PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, POD, STORAGE_CLASS};
+use kai_runtime::api::DeleteOptions;
+use kai_runtime::kind::{
+    CONFIG_MAP, Key, NAMESPACE, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, POD, STORAGE_CLASS,
+};
 use kai_scheduler::resources::BIND_REQUEST;
+use kai_sim::Outage;
 use serde_json::{Value, json};
 
 /// A storage class without a provisioner: claims of it stay unbound until a test creates the volume.
@@ -17,6 +22,52 @@ async fn failed_bind_is_retried_up_to_its_backoff_limit() {
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn group_whose_bind_fails_is_in_backoff_while_others_are_scheduled() {
     group_backoff(&TestCluster::new(1).await).await;
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn bind_request_that_a_webhook_refuses_gives_its_capacity_back() {
+    let cluster = TestCluster::new(1).await;
+    cluster.create_queue("a", 8).await;
+    let message =
+        "Internal error occurred: failed calling webhook \"policy.example.com\": connection refused";
+    let webhook =
+        Outage { message: message.to_owned(), ..Outage::storage_full(&BIND_REQUEST.path("default")) };
+    cluster.backend.faults().set_outage(name::SCHEDULER, webhook);
+    cluster.create_pod(PodBuilder::new("refused", "a", 8)).await;
+    let reported = async || !cluster.event_messages("FailedBinding", "refused").await.is_empty();
+    cluster.wait_until("the refused binding is reported", reported).await;
+    let events = cluster.event_messages("FailedBinding", "refused").await;
+    assert!(events[0].contains("policy.example.com"), "{events:?}");
+    // A pod of another namespace, for which the webhook is not called, gets the capacity.
+    let mut other = PodBuilder::new("other", "a", 8).object;
+    cluster
+        .api()
+        .ensure_dynamic(
+            &NAMESPACE,
+            "",
+            &json!({
+                "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"},
+            }),
+        )
+        .await
+        .unwrap();
+    let root_ca = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt"}});
+    cluster.api().create_dynamic(&CONFIG_MAP, "elsewhere", &root_ca).await.unwrap();
+    (other["apiVersion"], other["kind"]) = (Value::from("v1"), Value::from("Pod"));
+    cluster.api().create_dynamic(&POD, "elsewhere", &other).await.unwrap();
+    let runs = async || {
+        let pod = cluster.api().get_dynamic(&POD, &Key::new("elsewhere", "other")).await.unwrap();
+        object::str_at(&pod, "/status/phase") == "Running"
+    };
+    cluster.wait_until("the other pod runs", runs).await;
+    assert_eq!(cluster.bound_pods("refused").await, []);
+    cluster
+        .api()
+        .delete_dynamic(&POD, &Key::new("elsewhere", "other"), &DeleteOptions::default())
+        .await
+        .unwrap();
+    cluster.backend.faults().heal(name::SCHEDULER);
+    cluster.wait_for_running("refused", 1).await;
 }
 
 /// On one node. Bind requests of this scheduler have no backoff limit; those of other clients may have one.

@@ -1,7 +1,10 @@
 //! `PodDisruptionBudgets`: protected pods are not evicted, and evictions that the API server rejects are reported.
 
 use crate::test_cluster::{PodBuilder, TestCluster};
+use kai_components::ComponentOptions;
+use kai_engine::policy::DisruptionBudgets;
 use kai_runtime::kind::POD_DISRUPTION_BUDGET;
+use kai_sim::NodeGroup;
 use serde_json::json;
 use std::time::Duration;
 
@@ -13,6 +16,40 @@ async fn pods_protected_by_a_budget_are_not_evicted() {
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn rejected_eviction_is_reported_and_retried() {
     eviction_is_rejected(&TestCluster::new(1).await).await;
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn budgets_are_ignored_where_the_configuration_says_so() {
+    let mut options = ComponentOptions::simulated();
+    options.scheduler.config.engine.disruption_budgets = DisruptionBudgets::Ignore;
+    let cluster = TestCluster::with_options(1, [NodeGroup::gpu_nodes(1, 8)], &options).await;
+    cluster.create_queue("a", 8).await;
+    shielded(&cluster, 2, 4).await;
+    budget(&cluster, "shield", 2, 0).await;
+    cluster.create_gang("high", "a", 1, 8, json!({"priorityClassName": "build"})).await;
+    cluster.wait_for_running("high", 1).await;
+    assert_eq!(cluster.event_messages("Evict", "shielded").await.len(), 2);
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn group_whose_evictions_are_refused_takes_capacity_that_becomes_free() {
+    let cluster = TestCluster::new(1).await;
+    cluster.create_queue("a", 8).await;
+    shielded(&cluster, 2, 4).await;
+    budget(&cluster, "one", 0, 2).await;
+    budget(&cluster, "another", 0, 2).await;
+    cluster.create_gang("high", "a", 1, 8, json!({"priorityClassName": "build"})).await;
+    // The backoff has grown to minutes by then.
+    cluster.sleep(Duration::from_mins(3)).await;
+    let message = cluster.wait_for_condition("high", "more than one PodDisruptionBudget").await;
+    assert!(message.contains("no evictions for it before"), "{message}");
+    for pod in ["shielded-0", "shielded-1"] {
+        cluster.delete_pod(pod).await;
+    }
+    let freed = tokio::time::Instant::now();
+    cluster.wait_for_running("high", 1).await;
+    // Pods terminate within 30 seconds.
+    assert!(freed.elapsed() < Duration::from_secs(45), "{:?}", freed.elapsed());
 }
 
 /// On one node of eight GPUs.

@@ -8,7 +8,7 @@ use crate::disruption::Disruptions;
 use crate::ids::{GroupIdx, PodIdx, QueueIdx};
 use crate::input::Key;
 use crate::observer::{SearchResult, Searched};
-use crate::order::evict::preemption_delay;
+use crate::order::evict::evictions_deferred;
 use crate::order::tree_walk::{Purpose, TreeWalk};
 use crate::outcome::{Cause, Decision, EvictionReason, QueueChange};
 use crate::place::checks;
@@ -34,7 +34,7 @@ pub(crate) fn run(run: &mut Run<'_, '_>, cause: Cause) {
     if cause == Cause::Consolidation {
         pending.retain(|group| run.plan.groups[*group].preemptible);
     }
-    pending.retain(|group| !within_preemption_delay(run, *group));
+    pending.retain(|group| !causes_no_evictions(run, *group));
     if pending.is_empty() {
         return;
     }
@@ -70,9 +70,9 @@ pub(crate) fn run(run: &mut Run<'_, '_>, cause: Cause) {
     run.search = action.search;
 }
 
-/// A group within its preemption delay causes no evictions.
-fn within_preemption_delay(run: &mut Run<'_, '_>, group: GroupIdx) -> bool {
-    let Some(verdict) = preemption_delay(&run.plan.groups[group], run.cycle.now) else { return false };
+/// Whether a group causes no evictions in this cycle; notes why.
+fn causes_no_evictions(run: &mut Run<'_, '_>, group: GroupIdx) -> bool {
+    let Some(verdict) = evictions_deferred(&run.plan.groups[group], run.cycle.now) else { return false };
     run.note_obstacle_once(group, verdict);
     true
 }

@@ -4,7 +4,7 @@
 
 use super::pod::Status;
 use crate::ids::{Idx, IndexVec, MemberIdx, PodIdx, QueueIdx, Sym};
-use crate::input::Backoff;
+use crate::input::{Backoff, BackoffScope};
 use crate::share::QueueAmounts;
 use kai_units::{Span, Timestamp};
 
@@ -191,6 +191,10 @@ impl Member {
 }
 
 impl Group {
+    /// Its pending pods are not placed.
+    pub fn is_excluded_from_placement(&self) -> bool {
+        self.backoff.as_deref().is_some_and(|backoff| backoff.scope == BackoffScope::Placement)
+    }
     /// The root of the tree.
     pub fn root() -> MemberIdx {
         MemberIdx::new(0)

@@ -179,7 +179,7 @@ impl Cluster {
         let p = &self.pods[pod];
         let status = Status::of_phase(p.phase, self.stuck_before);
         let status = if p.orphaned && status.holds_node() { Status::Releasing } else { status };
-        let in_backoff = || p.group.is_some_and(|group| self.groups[group].backoff.is_some());
+        let in_backoff = || p.group.is_some_and(|group| self.groups[group].is_excluded_from_placement());
         let status = if status == Status::Pending && in_backoff() { Status::InBackoff } else { status };
         let node = p.observed_node.filter(|n| self.nodes[*n].present && status.holds_node());
         let numa = node.and_then(|n| {

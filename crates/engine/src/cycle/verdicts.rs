@@ -60,7 +60,7 @@ fn obstacles(run: &Run<'_, '_>, index: GroupIdx) -> Vec<Verdict> {
         Some(_) => {}
     }
     if let Some(backoff) = group.backoff.as_deref().filter(|_| group.count(Status::InBackoff) > 0) {
-        let Backoff { cause, failures, until } = backoff.clone();
+        let Backoff { cause, failures, until, .. } = backoff.clone();
         all.push(Verdict::InBackoff { cause, failures, until: until.0 });
     }
     if all.is_empty() && !group.is_ready() {

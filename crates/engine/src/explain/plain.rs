@@ -80,9 +80,18 @@ pub fn plain(verdict: &Verdict, queue: &str) -> Sentence {
             (format!("{} for releasing pods to terminate", pods_wait(*waiting)), None)
         }
         Verdict::InBackoff { cause, failures, until } => {
-            let times = if *failures == 1 { "once".to_owned() } else { format!("{failures} times in a row") };
-            let until = Timestamp(*until);
+            let (times, until) = (times(*failures), Timestamp(*until));
             (format!("in backoff until {until}, after decisions for it failed {times}: {cause}"), None)
+        }
+        Verdict::EvictionBackoff { cause, failures, until } => {
+            let (times, until) = (times(*failures), Timestamp(*until));
+            (
+                format!(
+                    "no evictions for it before {until}, after they were refused {times}: {cause}; it is placed when \
+                     enough capacity is free"
+                ),
+                None,
+            )
         }
         Verdict::Quarantined(why) => (
             format!("internal error while planning the group, which is skipped: {why}"),
@@ -90,6 +99,10 @@ pub fn plain(verdict: &Verdict, queue: &str) -> Sentence {
         ),
     };
     Sentence { text, hint }
+}
+
+fn times(failures: u32) -> String {
+    if failures == 1 { "once".to_owned() } else { format!("{failures} times in a row") }
 }
 
 fn pods_wait(count: u32) -> String {

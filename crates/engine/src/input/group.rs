@@ -44,7 +44,7 @@ pub struct GroupInput {
     pub node_pool: String,
     /// `schedulingBackoff` is 1: messages carry the pool's name.
     pub single_attempt: bool,
-    /// Set while the group is in backoff: its pending pods are not placed and do not count as demand of its queue.
+    /// Set while the group is in backoff.
     pub backoff: Option<Backoff>,
 }
 
@@ -59,6 +59,18 @@ pub struct Backoff {
     pub failures: u32,
     /// Time of the next attempt.
     pub until: Timestamp,
+    /// What the group is excluded from.
+    pub scope: BackoffScope,
+}
+
+/// What a group in backoff is excluded from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BackoffScope {
+    /// It causes no evictions, but its pods are placed on free capacity.
+    Evictions,
+    /// Its pending pods are not placed and do not count as demand of its queue.
+    #[default]
+    Placement,
 }
 
 /// One sub-group.

@@ -1,4 +1,4 @@
-//! In which batches the pods of a group are evicted, and when its preemption delay ends.
+//! In which batches the pods of a group are evicted, and until when it causes no evictions itself.
 //!
 //! Pods beyond the minimum are evicted one by one and members beyond the required number as a whole. The rest is
 //! evicted at once, since a gang below its minimum cannot work.
@@ -10,6 +10,7 @@ use super::member::by_ratio;
 use crate::cluster::Cluster;
 use crate::cluster::group::{ElasticState, Group, MemberKind};
 use crate::ids::{GroupIdx, IndexVec, MemberIdx, PodIdx};
+use crate::input::{Backoff, BackoffScope};
 use crate::plugin::{MemberOrder, Registry};
 use crate::share::{QueueAmounts, sum};
 use crate::verdict::Verdict;
@@ -229,6 +230,18 @@ pub fn preemption_delay_end(group: &Group) -> Option<Timestamp> {
     let delay = group.preemption_delay.filter(|delay| *delay > Span(0))?;
     let from = group.last_eviction.map_or(group.created, |evicted| evicted.max(group.created));
     Some(from + delay)
+}
+
+/// The verdict of a group that causes no evictions for now: evictions for it were refused, or it is within its
+/// preemption delay.
+pub fn evictions_deferred(group: &Group, now: Timestamp) -> Option<Verdict> {
+    let refused = group.backoff.as_deref().filter(|backoff| backoff.scope == BackoffScope::Evictions);
+    let refused = refused.map(|Backoff { cause, failures, until, .. }| Verdict::EvictionBackoff {
+        cause: cause.clone(),
+        failures: *failures,
+        until: until.0,
+    });
+    refused.or_else(|| preemption_delay(group, now))
 }
 
 /// The verdict of a group within its preemption delay.

@@ -2,14 +2,15 @@
 
 use super::tree_walk::{Purpose, TreeWalk};
 use crate::ids::GroupIdx;
+use crate::input::Key;
 use crate::policy::Policy;
 use crate::share::division;
 use crate::state::ClusterState;
 use kai_units::Timestamp;
 use std::collections::BTreeMap;
 
-/// Group names with their priority.
-pub type Entries = Vec<(String, i32)>;
+/// Groups with their priority.
+pub type Entries = Vec<(Key, i32)>;
 
 /// Pending groups in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,8 +37,8 @@ pub fn pending(state: &mut ClusterState, policy: &Policy, now: Timestamp) -> Lis
     let mut walk = TreeWalk::new(cluster, &policy.registry, Purpose::Place, total, ready, depth);
     let mut listing = Listing::default();
     while let Some(group) = walk.pop(cluster) {
-        let (name, of) = (cluster.group_key(group).name, &cluster.groups[group]);
-        let entry = (name, of.priority);
+        let of = &cluster.groups[group];
+        let entry = (cluster.group_key(group), of.priority);
         listing.queues.entry(cluster.text(of.queue_name).to_owned()).or_default().push(entry.clone());
         listing.all.push(entry);
     }

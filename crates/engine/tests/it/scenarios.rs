@@ -88,6 +88,7 @@ scenarios! {
     gated_surplus_pod_does_not_block_the_gang
     group_in_backoff_is_not_placed_and_evicts_nothing
     group_is_pipelined_on_a_releasing_pod
+    group_whose_evictions_were_refused_is_placed_on_free_capacity
     group_with_optional_sub_groups_may_preempt
     groups_are_identified_by_namespace_and_name
     higher_priority_queue_gets_the_surplus

@@ -63,7 +63,8 @@ impl<T> std::fmt::Debug for Store<T> {
 struct Objects<T> {
     by_key: BTreeMap<Key, Arc<T>>,
     indices: Vec<Index<T>>,
-    /// Uids of objects whose deletion was confirmed to this client: earlier events of them are ignored.
+    /// Uids of objects whose deletion was confirmed to this client, until the watch delivers it: earlier events of them are
+    /// ignored.
     deleted: FxHashSet<String>,
     invalid: BTreeMap<Key, InvalidObject>,
     /// The resource version up to which list and watch have delivered everything.
@@ -239,8 +240,21 @@ impl<T> Store<T> {
     /// Removes an object whose deletion the server confirmed; later events of it are ignored.
     pub fn remove(&self, object: &T) {
         let identity = (self.identity)(object);
-        self.objects.write().deleted.insert(identity.uid.to_owned());
+        {
+            let mut objects = self.objects.write();
+            let known = objects.by_key.get(&identity.key());
+            // Where the watch was faster than the response, no event follows that would remove the uid again.
+            if known.is_some_and(|known| (self.identity)(known).uid == identity.uid) {
+                objects.deleted.insert(identity.uid.to_owned());
+            }
+        }
         self.remove_incarnation(&identity.key(), identity.uid);
+    }
+
+    /// Confirmed deletions that the watch has not delivered yet.
+    #[cfg(test)]
+    pub(super) fn confirmed_deletions(&self) -> usize {
+        self.objects.read().deleted.len()
     }
 
     /// Handles an event of the watch.

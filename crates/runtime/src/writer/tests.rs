@@ -91,3 +91,39 @@ async fn events_beyond_the_limit_are_dropped_and_counted() {
     fixture.writer.cancel(&(CONFIG_MAP, Key::new("default", "e0")), "none");
     assert_eq!(fixture.writer.counts().queued, EVENTS_MAX);
 }
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn write_that_a_webhook_fails_is_retried_a_few_times_only() {
+    let requests = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&requests);
+    let refuse = move || {
+        *counted.lock() += 1;
+        let message =
+            "Internal error occurred: failed calling webhook \"policy.example.com\": connection refused";
+        let status = json!({
+            "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "InternalError", "code": 500,
+            "message": message,
+        });
+        async move { (http::StatusCode::INTERNAL_SERVER_ERROR, status.to_string()) }
+    };
+    let client = kube::Client::new(axum::Router::new().fallback(refuse), "default");
+    let mut fixture = Fixture::new();
+    fixture.api = Api::new(client, "test");
+    let answered = Arc::new(Mutex::new(None));
+    let answer = Arc::clone(&answered);
+    fixture.writer.submit(Write {
+        priority: WritePriority::Action,
+        object: (CONFIG_MAP, Key::new("default", "a")),
+        slot: None,
+        method: "POST",
+        path: CONFIG_MAP.path("default"),
+        content_type: "application/json",
+        body: json!({}),
+        retry: Retry::UntilAnswered,
+        done: Some(Box::new(move |response| *answer.lock() = Some(response.unwrap_err().code()))),
+    });
+    let before = Instant::now();
+    fixture.run().await;
+    assert_eq!((*requests.lock(), *answered.lock()), (WEBHOOK_ATTEMPTS, Some(500)));
+    assert!(before.elapsed() < Duration::from_secs(10), "{:?}", before.elapsed());
+}

@@ -9,8 +9,9 @@ use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use kai_cache::object::device::{DeviceClass, DeviceConfig, ResourceClaim};
 use kai_engine::input::{ClaimDevice, Key};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-type Classes = BTreeMap<Key, Box<DeviceClass>>;
+type Classes = BTreeMap<Key, Arc<DeviceClass>>;
 
 pub(super) fn of_claim(
     claim: &ResourceClaim,
@@ -90,7 +91,7 @@ mod tests {
     fn classes() -> Classes {
         let class = |name: &str, config: Value| {
             let class = json!({"metadata": {"name": name}, "spec": {"config": config}});
-            (Key::new("", name), Box::new(serde_json::from_value::<DeviceClass>(class).unwrap()))
+            (Key::new("", name), Arc::new(serde_json::from_value::<DeviceClass>(class).unwrap()))
         };
         [
             class("small", json!([{"opaque": opaque("small-1")}, {"opaque": opaque("small-2")}])),

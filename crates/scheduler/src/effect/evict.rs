@@ -2,8 +2,10 @@
 //!
 //! Before the first victim of a batch is evicted, all of them are evicted as a dry run, so that a rejection costs nothing.
 //! A rejection after that, because another client used up a disruption budget in between, stops the rest of the batch.
+//! The requests of a batch are sent in parallel.
 
 use crate::options::Eviction;
+use futures::future::join_all;
 use kai_engine::input::Key;
 use kai_runtime::api::{Api, DISRUPTION_BUDGET_CAUSE, Error, Result};
 use kai_runtime::backoff::BackoffPolicy;
@@ -11,6 +13,8 @@ use kai_runtime::kind::POD;
 use serde_json::{Value, json};
 use std::time::Duration;
 
+/// Requests for the victims of one batch that are in flight at the same time.
+const PARALLEL_MAX: usize = 16;
 /// Attempts of a request that fails with a transient error.
 const ATTEMPTS: u32 = 5;
 const RETRY: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(500), Duration::from_secs(2));
@@ -39,48 +43,86 @@ pub(crate) struct Victim {
 
 #[derive(Clone, Debug)]
 pub(crate) struct EvictionResult {
-    pub(crate) batch: Batch,
-    /// How many victims were evicted, from the first on.
-    pub(crate) evicted: usize,
-    /// Why the next victim was not evicted.
+    pub(crate) preemptor: Option<Key>,
+    pub(crate) evicted: Vec<Victim>,
+    /// Victims that keep running, because an eviction was refused.
+    pub(crate) kept: Vec<Victim>,
+    /// Why the first of them was not evicted.
     pub(crate) rejection: Option<String>,
 }
 
 pub(crate) async fn run(api: Api, batch: Batch, how: Eviction) -> EvictionResult {
-    let rejection = match how {
-        Eviction::Api => dry_run(&api, &batch).await,
-        Eviction::Delete => None,
-    };
-    if let Some(rejection) = rejection {
-        return EvictionResult { batch, evicted: 0, rejection: Some(rejection) };
-    }
-    for (at, victim) in batch.victims.iter().enumerate() {
-        let evicted = match how {
-            Eviction::Api => evict(&api, victim, &json!({})).await,
-            Eviction::Delete => delete(&api, victim, &batch.time).await,
-        };
-        if let Err(error) = evicted {
-            let rejection = Some(rejection_message(&victim.pod, &error));
-            return EvictionResult { evicted: at, rejection, batch };
+    let Batch { preemptor, victims, time } = batch;
+    // With a single victim, its eviction itself shows whether it is refused.
+    if how == Eviction::Api && victims.len() > 1 {
+        let results = in_parallel(&victims, |victim| dry_run(&api, victim)).await;
+        if let Some(rejection) = first_rejection(&victims, &results) {
+            return EvictionResult {
+                preemptor,
+                evicted: Vec::new(),
+                kept: victims,
+                rejection: Some(rejection),
+            };
         }
     }
-    EvictionResult { evicted: batch.victims.len(), rejection: None, batch }
+    let results = in_parallel(&victims, |victim| evict(&api, victim, how, &time)).await;
+    let rejection = first_rejection(&victims, &results);
+    let (mut evicted, mut kept) = (Vec::new(), Vec::new());
+    for (at, victim) in victims.into_iter().enumerate() {
+        let list = if results.get(at).is_some_and(Result::is_ok) { &mut evicted } else { &mut kept };
+        list.push(victim);
+    }
+    EvictionResult { preemptor, evicted, kept, rejection }
 }
 
-/// Evicts all victims as a dry run; returns why one of them cannot be evicted.
-async fn dry_run(api: &Api, batch: &Batch) -> Option<String> {
-    if batch.victims.len() < 2 {
-        return None;
-    }
-    for victim in &batch.victims {
-        if let Err(error) = evict(api, victim, &json!({"dryRun": ["All"]})).await {
-            return Some(rejection_message(&victim.pod, &error));
+/// Sends a request for each victim, up to [`PARALLEL_MAX`] at a time, until one fails. The results are in the order of the
+/// victims; those that were not attempted have none.
+async fn in_parallel<'a, F: Future<Output = Result<()>>>(
+    victims: &'a [Victim],
+    request: impl Fn(&'a Victim) -> F,
+) -> Vec<Result<()>> {
+    let mut results = Vec::with_capacity(victims.len());
+    for some in victims.chunks(PARALLEL_MAX) {
+        let responses = join_all(some.iter().map(&request)).await;
+        let is_rejected = responses.iter().any(Result::is_err);
+        results.extend(responses);
+        if is_rejected {
+            break;
         }
     }
-    None
+    results
 }
 
-async fn evict(api: &Api, victim: &Victim, options: &Value) -> Result<()> {
+fn first_rejection(victims: &[Victim], results: &[Result<()>]) -> Option<String> {
+    let mut failed =
+        victims.iter().zip(results).filter_map(|(victim, result)| Some((victim, result.as_ref().err()?)));
+    failed.next().map(|(victim, error)| rejection_message(&victim.pod, error))
+}
+
+async fn dry_run(api: &Api, victim: &Victim) -> Result<()> {
+    match request_eviction(api, victim, &json!({"dryRun": ["All"]})).await {
+        // It will be deleted instead, which no budget refuses.
+        Err(error) if error.is_permission_denied() => Ok(()),
+        result => result,
+    }
+}
+
+async fn evict(api: &Api, victim: &Victim, how: Eviction, time: &str) -> Result<()> {
+    match how {
+        Eviction::Api => match request_eviction(api, victim, &json!({})).await {
+            // KAI's role grants `delete` on pods and not `create` on `pods/eviction`.
+            Err(error) if error.is_permission_denied() => delete(api, victim).await,
+            result => result,
+        },
+        Eviction::Delete => delete(api, victim).await,
+        Eviction::DeleteWithCondition => {
+            set_condition(api, victim, time).await?;
+            delete(api, victim).await
+        }
+    }
+}
+
+async fn request_eviction(api: &Api, victim: &Victim, options: &Value) -> Result<()> {
     let Victim { pod, uid, .. } = victim;
     let mut options = options.clone();
     options["preconditions"] = json!({"uid": uid});
@@ -93,18 +135,21 @@ async fn evict(api: &Api, victim: &Victim, options: &Value) -> Result<()> {
     send_with_retries(api, "POST", &path, ("application/json", &eviction)).await
 }
 
-async fn delete(api: &Api, victim: &Victim, time: &str) -> Result<()> {
+async fn set_condition(api: &Api, victim: &Victim, time: &str) -> Result<()> {
     let Victim { pod, uid, message, .. } = victim;
-    let path = POD.path_of(pod);
     let condition = json!({
         "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
         "message": message, "lastTransitionTime": time,
     });
     let patch = json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}});
-    let status = path.clone() + "/status";
-    send_with_retries(api, "PATCH", &status, ("application/strategic-merge-patch+json", &patch)).await?;
-    let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}});
-    send_with_retries(api, "DELETE", &path, ("application/json", &options)).await
+    let path = POD.path_of(pod) + "/status";
+    send_with_retries(api, "PATCH", &path, ("application/strategic-merge-patch+json", &patch)).await
+}
+
+/// Deletes a pod with its own grace period.
+async fn delete(api: &Api, victim: &Victim) -> Result<()> {
+    let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": victim.uid}});
+    send_with_retries(api, "DELETE", &POD.path_of(&victim.pod), ("application/json", &options)).await
 }
 
 /// Retries transient errors. A pod that does not exist, or has another uid by now, counts as evicted.
@@ -130,4 +175,92 @@ async fn send_with_retries(api: &Api, method: &str, path: &str, body: (&str, &Va
 
 fn rejection_message(pod: &Key, error: &Error) -> String {
     format!("the API server rejected the eviction of pod {pod}: {}", error.message())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::Router;
+    use axum::extract::State;
+    use axum::http::{Method, StatusCode, Uri};
+    use parking_lot::Mutex;
+    use std::sync::Arc;
+    use tokio::time::Instant;
+
+    /// Answers after a second; evictions with this status.
+    #[derive(Default)]
+    struct Server {
+        eviction_status: StatusCode,
+        requests: Vec<String>,
+        in_flight: usize,
+        most_in_flight: usize,
+    }
+
+    type Shared = Arc<Mutex<Server>>;
+
+    async fn respond(State(server): State<Shared>, method: Method, uri: Uri) -> (StatusCode, String) {
+        {
+            let mut server = server.lock();
+            server.requests.push(format!("{method} {}", uri.path()));
+            server.in_flight += 1;
+            server.most_in_flight = server.most_in_flight.max(server.in_flight);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let mut server = server.lock();
+        server.in_flight -= 1;
+        let status = if uri.path().ends_with("/eviction") { server.eviction_status } else { StatusCode::OK };
+        let message = "pods \"x\" is forbidden: User \"u\" cannot create resource \"pods/eviction\" in API group \"\" in \
+                       the namespace \"a\"";
+        let body = json!({
+            "kind": "Status", "apiVersion": "v1", "code": status.as_u16(), "reason": "Forbidden", "message": message,
+            "status": if status.is_success() { "Success" } else { "Failure" },
+        });
+        (status, body.to_string())
+    }
+
+    async fn evict_all(count: usize, how: Eviction, status: StatusCode) -> (EvictionResult, Shared) {
+        let server = Shared::new(Mutex::new(Server { eviction_status: status, ..Server::default() }));
+        let router = Router::new().fallback(respond).with_state(Arc::clone(&server));
+        let victim = |number: usize| Victim {
+            pod: Key::new("a", format!("p{number}")),
+            uid: number.to_string(),
+            group: None,
+            gang_size: 1,
+            action: "reclaim",
+            message: String::new(),
+        };
+        let batch = Batch { preemptor: None, victims: (0..count).map(victim).collect(), time: String::new() };
+        let api = Api::new(kube::Client::new(router, "default"), "test");
+        (run(api, batch, how).await, server)
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn victims_are_evicted_in_parallel_up_to_a_bound() {
+        let before = Instant::now();
+        let (result, server) = evict_all(20, Eviction::Api, StatusCode::CREATED).await;
+        assert_eq!((result.evicted.len(), result.kept.len()), (20, 0));
+        assert_eq!(before.elapsed(), Duration::from_secs(4), "two rounds of dry runs and two of evictions");
+        let server = server.lock();
+        assert_eq!((server.most_in_flight, server.requests.len()), (PARALLEL_MAX, 40));
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn pods_are_deleted_without_the_right_to_evict() {
+        for count in [1, 3] {
+            let (result, server) = evict_all(count, Eviction::Api, StatusCode::FORBIDDEN).await;
+            assert_eq!((result.evicted.len(), result.rejection), (count, None));
+            let requests = &server.lock().requests;
+            let deleted =
+                requests.iter().filter(|request| request.starts_with("DELETE /api/v1/namespaces/a/pods/p"));
+            assert_eq!(deleted.count(), count, "{requests:?}");
+        }
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn deletion_does_not_use_the_eviction_api() {
+        let (result, server) = evict_all(2, Eviction::Delete, StatusCode::FORBIDDEN).await;
+        assert_eq!(result.evicted.len(), 2);
+        let requests = server.lock().requests.clone();
+        assert_eq!(requests, ["DELETE /api/v1/namespaces/a/pods/p0", "DELETE /api/v1/namespaces/a/pods/p1"]);
+    }
 }

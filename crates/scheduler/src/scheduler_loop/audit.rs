@@ -1,45 +1,63 @@
 //! Compares the incrementally updated cluster model with one rebuilt from the stored objects: both must decide the same.
+//!
+//! The loop plans once on its own model, as in a cycle. A thread of its own rebuilds the model and plans on that.
 
 use super::SchedulerLoop;
+use crate::cycle_trigger::Impact;
+use crate::event_queue::{AuditResult, PlannedDecisions, SchedulerEvent};
 use kai_cache::{Cache, Store};
-use kai_engine::{Cluster, Cycle, plan};
+use kai_engine::{CarryOver, Cycle, Outcome, plan};
+use std::sync::Arc;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
 
 impl SchedulerLoop {
-    /// Rebuilds the cluster model, compares the plans of both and continues with the rebuilt one.
+    /// Starts an audit; its result comes back as an event.
     pub(super) fn audit(&mut self) {
         self.last_audit = Instant::now();
+        self.is_auditing = true;
         let cycle = Cycle { now: self.now(), seed: self.options.seed };
-        let kept = plan(self.cache.cluster_mut(), &self.all_actions, cycle);
-        let mut rebuilt_cache = self.rebuilt_cache();
-        let rebuilt = plan(rebuilt_cache.cluster_mut(), &self.all_actions, cycle);
-        if kept.hash == rebuilt.hash {
+        let (store, carried) = self.copy();
+        let (policy, events) = (self.all_actions.clone(), Arc::clone(&self.events));
+        let kept = decisions(&plan(self.cache.cluster_mut(), &self.all_actions, cycle));
+        let rebuild_and_plan = move || {
+            let rebuilt = plan(build(store, carried).cluster_mut(), &policy, cycle);
+            events.push(SchedulerEvent::Audited(AuditResult { kept, rebuilt: decisions(&rebuilt) }));
+        };
+        // A simulation has one thread, and the same seed must give the same requests.
+        match Handle::current().runtime_flavor() {
+            RuntimeFlavor::CurrentThread => rebuild_and_plan(),
+            _ => drop(tokio::task::spawn_blocking(rebuild_and_plan)),
+        }
+    }
+
+    pub(super) fn handle_audit(&mut self, result: AuditResult) -> Impact {
+        self.is_auditing = false;
+        let AuditResult { kept, rebuilt } = result;
+        if kept == rebuilt {
             tracing::debug!(hash = kept.hash, "audit found no difference");
-            self.replace_cluster(rebuilt_cache);
-            return;
+            return Impact::None;
         }
         self.metrics.scheduler_loop.audit_differences.inc();
         tracing::error!(
-            kept = kept.decisions.len(),
-            rebuilt = rebuilt.decisions.len(),
-            "audit found that the cluster model differed from its objects; it has been rebuilt"
+            kept = kept.count,
+            rebuilt = rebuilt.count,
+            "audit found that the cluster model differed from its objects; it is rebuilt"
         );
-        self.replace_cluster(rebuilt_cache);
+        self.rebuild_cluster();
+        Impact::Replan
     }
 
-    /// Replaces the cluster model by one that is built from the stored objects.
+    /// Replaces the cluster model by one that is built from the stored objects. Interned names, shapes and labels of
+    /// deleted objects stay in a cluster model until then.
     pub(super) fn rebuild_cluster(&mut self) {
-        let rebuilt = self.rebuilt_cache();
-        self.replace_cluster(rebuilt);
+        let (store, carried) = self.copy();
+        self.cache = build(store, carried);
+        self.initial_names = self.cache.cluster_mut().names.len();
     }
 
-    /// Interned names, shapes and labels of deleted objects stay in a cluster model until it is replaced.
-    fn replace_cluster(&mut self, mut cache: Cache) {
-        self.initial_names = cache.cluster_mut().names.len();
-        self.cache = cache;
-    }
-
-    fn rebuilt_cache(&self) -> Cache {
+    /// A store of the same objects, and what the last cycle passed on.
+    fn copy(&self) -> (Store, CarryOver) {
         let known = self.cache.store();
         let mut store = Store::of(known.settings().clone(), known.objects().clone());
         store.set_usage(known.usage().clone());
@@ -47,9 +65,16 @@ impl SchedulerLoop {
             store.assume_eviction(pod.clone(), eviction.clone());
         }
         store.set_backoffs(self.backoff.active(self.now()));
-        let mut cache = Cache::of(store);
-        let carried: &Cluster = self.cache.cluster();
-        cache.cluster_mut().carry_over(carried.carried_over().clone());
-        cache
+        (store, self.cache.cluster().carried_over().clone())
     }
+}
+
+fn build(store: Store, carried: CarryOver) -> Cache {
+    let mut cache = Cache::of(store);
+    cache.cluster_mut().carry_over(carried);
+    cache
+}
+
+fn decisions(outcome: &Outcome) -> PlannedDecisions {
+    PlannedDecisions { hash: outcome.hash, count: outcome.decisions.len() }
 }

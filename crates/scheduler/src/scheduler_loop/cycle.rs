@@ -267,6 +267,7 @@ fn may_evict(verdict: &GroupVerdict) -> bool {
             | Verdict::Topology(_)
             | Verdict::PodUnschedulable { .. }
             | Verdict::PreemptionDelay { .. }
+            | Verdict::EvictionBackoff { .. }
             | Verdict::NoVictims(_)
             | Verdict::WaitingForVictims { .. }
             | Verdict::NotAttempted => true,

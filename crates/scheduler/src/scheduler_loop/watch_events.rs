@@ -7,10 +7,13 @@ use kai_api::PodGroup;
 use kai_cache::object::{Change, Pod};
 use kai_cache::translate::{group as groups, pod as pods, queue as queues};
 use kai_cache::{Kind, Object, Report};
-use kai_engine::input::Key;
+use kai_engine::input::{BackoffScope, Key};
 use kai_runtime::watch::WatchEvent;
 use kai_units::Span;
 use std::collections::BTreeSet;
+
+/// The kinds that the judgement whether a bind request is obsolete reads.
+const READ_BY_BIND_REQUESTS: [Kind; 4] = [Kind::BindRequest, Kind::Node, Kind::Pod, Kind::PodGroup];
 
 impl SchedulerLoop {
     pub(super) fn handle_watch_event(&mut self, kind: Kind, event: WatchEvent<Object>) -> Impact {
@@ -48,7 +51,7 @@ impl SchedulerLoop {
         if kind == Kind::Queue {
             self.queues_changed();
         }
-        if kind == Kind::BindRequest {
+        if READ_BY_BIND_REQUESTS.contains(&kind) && self.may_judge_bind_requests() {
             for key in self.cache.obsolete_bind_requests() {
                 self.delete_bind_request(&key);
             }
@@ -82,7 +85,7 @@ impl SchedulerLoop {
         match kind {
             Kind::Pod => {
                 for request in self.cache.store().binds_of(key) {
-                    if self.cache.store().is_obsolete_bind(&request) {
+                    if self.is_obsolete_bind(&request) {
                         self.delete_bind_request(&request);
                     }
                 }
@@ -119,7 +122,7 @@ impl SchedulerLoop {
 
     /// Deletes a bind request that failed for good and starts the backoff of its group.
     fn handle_bind_request(&mut self, key: &Key) -> Impact {
-        if !self.cache.store().is_obsolete_bind(key) {
+        if !self.is_obsolete_bind(key) {
             return Impact::None;
         }
         let request = self.cache.store().objects().bind_requests.get(key).map(|request| (**request).clone());
@@ -142,14 +145,24 @@ impl SchedulerLoop {
         let Some(group) = group else { return };
         tracing::warn!(%group, cause, "group backs off");
         let now = self.now();
-        self.backoff.record_failure(&group, cause, now);
+        self.backoff.record_failure(&group, BackoffScope::Placement, cause, now);
     }
 
     fn delete_obsolete_bind_requests_to(&self, node: &str) {
-        let store = self.cache.store();
-        for request in store.binds_to(node).iter().filter(|request| store.is_obsolete_bind(request)) {
+        let requests = self.cache.store().binds_to(node);
+        for request in requests.iter().filter(|request| self.is_obsolete_bind(request)) {
             self.delete_bind_request(request);
         }
+    }
+
+    fn is_obsolete_bind(&self, request: &Key) -> bool {
+        self.may_judge_bind_requests() && self.cache.store().is_obsolete_bind(request)
+    }
+
+    /// Whether everything that the judgement of a bind request reads has been listed. A node that has not been listed yet
+    /// is not a missing node.
+    fn may_judge_bind_requests(&self) -> bool {
+        READ_BY_BIND_REQUESTS.iter().all(|kind| !self.unsynced.contains(kind))
     }
 
     fn handle_deleted(&mut self, kind: Kind, last: &Object) -> Impact {

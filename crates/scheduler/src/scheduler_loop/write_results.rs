@@ -6,7 +6,7 @@ use crate::effect::evict::EvictionResult;
 use crate::effect::{bind, condition};
 use crate::event_queue::SchedulerEvent;
 use kai_api::BindRequest;
-use kai_engine::input::Key;
+use kai_engine::input::{BackoffScope, Key};
 use kai_runtime::api;
 use kai_runtime::event::{Event, EventType, Regarding};
 use kai_runtime::kind::POD;
@@ -67,7 +67,7 @@ impl SchedulerLoop {
         }
         if let Some(group) = &binding.group {
             let cause = format!("the API server rejected the bind request of pod {key}: {}", error.message());
-            self.backoff.record_failure(group, cause, self.now());
+            self.backoff.record_failure(group, BackoffScope::Placement, cause, self.now());
         }
         Impact::FreesCapacity
     }
@@ -118,22 +118,21 @@ impl SchedulerLoop {
     }
 
     pub(super) fn handle_eviction_result(&mut self, result: EvictionResult) -> Impact {
-        let EvictionResult { batch, evicted, rejection } = result;
-        let (evicted, remaining) = batch.victims.split_at(evicted);
-        for victim in evicted {
-            self.report_eviction(victim, batch.preemptor.as_ref());
+        let EvictionResult { preemptor, evicted, kept, rejection } = result;
+        for victim in &evicted {
+            self.report_eviction(victim, preemptor.as_ref());
         }
         let Some(cause) = rejection else { return Impact::None };
-        tracing::warn!(preemptor = ?batch.preemptor, cause, "eviction rejected");
-        for victim in remaining {
+        tracing::warn!(preemptor = ?preemptor, cause, "eviction rejected");
+        for victim in &kept {
             self.cache.store_mut().forget_eviction(&victim.pod);
         }
-        // Without its victims the preemptor has no capacity: it backs off before the next attempt.
-        if let Some(preemptor) = &batch.preemptor {
+        // Without its victims the preemptor lacks capacity. It evicts nothing for a while, and is placed if capacity becomes
+        // free meanwhile.
+        if let Some(preemptor) = &preemptor {
             let now = self.now();
-            let pods = remaining.iter().map(|victim| &victim.pod);
-            self.cache.cluster_mut().forget_evictions(preemptor, pods);
-            self.backoff.record_failure(preemptor, cause, now);
+            self.cache.cluster_mut().forget_evictions(preemptor, kept.iter().map(|victim| &victim.pod));
+            self.backoff.record_failure(preemptor, BackoffScope::Evictions, cause, now);
         }
         Impact::Replan
     }

@@ -5,7 +5,8 @@ use super::syntax::{Entry, listed, pair, span};
 use anyhow::{Context, Result, bail, ensure};
 use kai_engine::Delta;
 use kai_engine::input::{
-    Backoff, GroupInput, Key, PodInput, PodPhase, Received, SubGroupInput, TopologyConstraint, Utility,
+    Backoff, BackoffScope, GroupInput, Key, PodInput, PodPhase, Received, SubGroupInput, TopologyConstraint,
+    Utility,
 };
 use kai_units::{Span, Timestamp};
 
@@ -51,7 +52,13 @@ pub(super) fn group(entry: &Entry, position: usize, now: Timestamp) -> Result<Gr
             "grace" => group.staleness_grace = Some(span(value)?),
             "backoff" => {
                 let until = now + span(value)?;
-                group.backoff = Some(Backoff { cause: "bind failed".to_owned(), failures: 1, until });
+                let scope = BackoffScope::Placement;
+                group.backoff = Some(Backoff { cause: "bind failed".to_owned(), failures: 1, until, scope });
+            }
+            "evictionbackoff" => {
+                let (until, scope) = (now + span(value)?, BackoffScope::Evictions);
+                let cause = "eviction rejected".to_owned();
+                group.backoff = Some(Backoff { cause, failures: 1, until, scope });
             }
             "delay" => group.preemption_delay = Some(span(value)?),
             "pods" => blocks.push(Block::read(value)?),

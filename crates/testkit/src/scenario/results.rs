@@ -111,6 +111,9 @@ fn words(verdict: &Verdict) -> String {
         Verdict::BeyondQueueDepth { depth } => format!("beyond depth {depth}"),
         Verdict::NoVictims(miss) => format!("{} found no victims", miss.cause.action()),
         Verdict::InBackoff { cause, failures, .. } => format!("in backoff: {cause}, {failures} failed"),
+        Verdict::EvictionBackoff { cause, failures, .. } => {
+            format!("no evictions: {cause}, {failures} refused")
+        }
         Verdict::WaitingForVictims { waiting } => format!("{waiting} pipelined"),
         Verdict::InvalidGroup(why) => format!("broken: {why}"),
         Verdict::PreemptionDelay { delay, .. } => {

@@ -12,11 +12,11 @@ fn read(json: &str) -> (GroupInput, Vec<String>) {
     for (name, value) in [("low", 50), ("high", 100)] {
         let class: PriorityClass =
             serde_json::from_str(&format!(r#"{{"metadata":{{"name":"{name}"}},"value":{value}}}"#)).unwrap();
-        classes.insert(Key::new("", name), Box::new(class));
+        classes.insert(Key::new("", name), Arc::new(class));
     }
     let mut topologies = BTreeMap::new();
     let levels = r#"{"metadata":{"name":"t"},"spec":{"levels":[{"nodeLabel":"example.com/rack","alias":"rack"},{"nodeLabel":"host"}]}}"#;
-    topologies.insert(Key::new("", "t"), Box::new(serde_json::from_str::<Topology>(levels).unwrap()));
+    topologies.insert(Key::new("", "t"), Arc::new(serde_json::from_str::<Topology>(levels).unwrap()));
     let settings = Settings::default();
     let context = TranslationContext { classes: &classes, topologies: &topologies, settings: &settings };
     let group = group(json);
@@ -44,7 +44,7 @@ fn default_class_applies_to_unknown_names() {
     let mut classes = BTreeMap::new();
     let class: PriorityClass =
         serde_json::from_str(r#"{"metadata":{"name":"d"},"value":7,"globalDefault":true}"#).unwrap();
-    classes.insert(Key::new("", "d"), Box::new(class));
+    classes.insert(Key::new("", "d"), Arc::new(class));
     assert_eq!((priority("x", &classes), priority("", &classes)), (7, 7));
 }
 

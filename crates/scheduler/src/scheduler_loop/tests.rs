@@ -1,0 +1,157 @@
+//! The loop without an API server: events in, queued writes out.
+
+use super::*;
+use crate::serve;
+use axum::Router;
+use kai_cache::Object;
+use kai_cache::object::{BindRequest, Node, Pod, PodGroup, Queue};
+use kai_cache::snapshot::Limits;
+use kai_runtime::Process;
+use kai_runtime::watch::WatchEvent;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, from_value};
+use tower::ServiceExt as _;
+
+/// A loop whose writes stay queued.
+fn scheduler() -> (SchedulerLoop, Process) {
+    scheduler_with(Router::new())
+}
+
+fn scheduler_with(server: Router) -> (SchedulerLoop, Process) {
+    let client = kube::Client::new(server, "default");
+    let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
+    let process = Process::start(Api::new(client, "kai-scheduler"), clock, "kai-scheduler");
+    let (options, events) = (Options::default(), Arc::new(EventQueue::default()));
+    let scheduler =
+        SchedulerLoop::new(options, &PluginSet::builtin(), &process, events, Kind::ALL.iter().copied());
+    (scheduler, process)
+}
+
+fn listed<T: DeserializeOwned + Into<Object>>(kind: Kind, objects: &[Value]) -> Vec<SchedulerEvent> {
+    let objects = objects.iter().map(|object| from_value::<T>(object.clone()).unwrap().into()).collect();
+    vec![SchedulerEvent::Watch(kind, WatchEvent::Listed(objects, 1))]
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn bind_request_is_not_obsolete_before_nodes_and_pods_are_listed() {
+    let (mut scheduler, process) = scheduler();
+    let request = json!({
+        "metadata": {"name": "p", "namespace": "a", "uid": "r"},
+        "spec": {"podName": "p", "selectedNode": "n"},
+    });
+    let pod = json!({"metadata": {"name": "p", "namespace": "a", "uid": "u"}, "spec": {}, "status": {}});
+    let node = json!({"metadata": {"name": "n"}});
+    scheduler.handle(listed::<BindRequest>(Kind::BindRequest, std::slice::from_ref(&request)));
+    scheduler.handle(listed::<Pod>(Kind::Pod, std::slice::from_ref(&pod)));
+    let labelled = json!({
+        "metadata": {"name": "p", "namespace": "a", "uid": "u", "labels": {"x": "y"}}, "spec": {}, "status": {},
+    });
+    let changed = from_value::<Pod>(labelled).unwrap().into();
+    scheduler.handle(vec![SchedulerEvent::Watch(Kind::Pod, WatchEvent::Applied(changed))]);
+    scheduler.handle(listed::<PodGroup>(Kind::PodGroup, &[]));
+    assert_eq!(process.writer.counts().queued, 0, "the node has not been listed yet");
+    scheduler.handle(listed::<Node>(Kind::Node, std::slice::from_ref(&node)));
+    assert_eq!(process.writer.counts().queued, 0, "the node exists");
+    scheduler.handle(listed::<Node>(Kind::Node, &[]));
+    assert_eq!(process.writer.counts().queued, 1, "the node does not exist, and the request is deleted");
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn obsolete_bind_request_is_deleted_once_the_nodes_are_listed() {
+    let (mut scheduler, process) = scheduler();
+    let request = json!({
+        "metadata": {"name": "p", "namespace": "a", "uid": "r"},
+        "spec": {"podName": "p", "selectedNode": "deleted-while-the-scheduler-was-down"},
+    });
+    scheduler.handle(listed::<BindRequest>(Kind::BindRequest, &[request]));
+    scheduler.handle(listed::<Pod>(Kind::Pod, &[]));
+    scheduler.handle(listed::<PodGroup>(Kind::PodGroup, &[]));
+    assert_eq!(process.writer.counts().queued, 0);
+    scheduler.handle(listed::<Node>(Kind::Node, &[]));
+    assert_eq!(process.writer.counts().queued, 1);
+}
+
+/// A queue, and a group `g` with one pending pod in each namespace.
+fn pending_groups(scheduler: &mut SchedulerLoop, namespaces: &[&str]) {
+    let queue = json!({"metadata": {"name": "q"}, "spec": {}});
+    let group = |namespace: &&str| json!({"metadata": {"name": "g", "namespace": namespace}, "spec": {"queue": "q", "minMember": 1}});
+    let pod = |namespace: &&str| {
+        json!({
+            "metadata": {
+                "name": "p", "namespace": namespace, "uid": namespace, "annotations": {"pod-group-name": "g"},
+            },
+            "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "main"}]},
+            "status": {"phase": "Pending"},
+        })
+    };
+    let groups: Vec<Value> = namespaces.iter().map(group).collect();
+    let pods: Vec<Value> = namespaces.iter().map(pod).collect();
+    scheduler.handle(listed::<Queue>(Kind::Queue, &[queue]));
+    scheduler.handle(listed::<PodGroup>(Kind::PodGroup, &groups));
+    scheduler.handle(listed::<Pod>(Kind::Pod, &pods));
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn job_order_names_groups_with_their_namespace() {
+    let (mut scheduler, _process) = scheduler();
+    pending_groups(&mut scheduler, &["a", "b"]);
+    let (respond, response) = tokio::sync::oneshot::channel();
+    serve::answer(&mut scheduler, serve::Query::JobOrder(respond));
+    let order = response.await.unwrap();
+    let ids: Vec<&str> =
+        order["global_order"].as_array().unwrap().iter().map(|entry| entry["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["a/g", "b/g"]);
+}
+
+async fn discovery(uri: axum::http::Uri) -> (axum::http::StatusCode, String) {
+    let body = match uri.path() {
+        "/version" => json!({"major": "1", "minor": "36", "gitVersion": "v1.36.3"}),
+        "/apis" => json!({"groups": [{"versions": [{"groupVersion": "resource.k8s.io/v1"}]}]}),
+        "/api/v1" => json!({"groupVersion": "v1", "resources": [{"name": "pods", "kind": "Pod"}]}),
+        "/apis/resource.k8s.io/v1" => {
+            let claims = json!({"name": "resourceclaims", "kind": "ResourceClaim", "namespaced": true});
+            json!({"groupVersion": "resource.k8s.io/v1", "resources": [claims]})
+        }
+        _ => return (axum::http::StatusCode::NOT_FOUND, String::new()),
+    };
+    (axum::http::StatusCode::OK, body.to_string())
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn snapshot_has_the_servers_discovery() {
+    let (mut scheduler, _process) = scheduler_with(Router::new().fallback(discovery));
+    pending_groups(&mut scheduler, &["a"]);
+    let (client, mut queries) = serve::queries();
+    let request = axum::http::Request::get("/get-snapshot").body(axum::body::Body::empty()).unwrap();
+    let response = tokio::spawn(serve::router(client).oneshot(request));
+    serve::answer(&mut scheduler, queries.recv().await.unwrap());
+    let body = response.await.unwrap().unwrap().into_body();
+    let zip = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+    let snapshot = kai_cache::snapshot::read("zip", std::io::Cursor::new(zip), Limits::default()).unwrap();
+    assert_eq!(snapshot.objects.pods.len(), 1);
+    let discovery = snapshot.discovery.unwrap();
+    let groups: Vec<&str> = discovery.resources.iter().map(|group| &*group.group_version).collect();
+    assert_eq!(groups, ["v1", "resource.k8s.io/v1"]);
+    assert_eq!(&*discovery.server_version.as_ref().unwrap().git_version, "v1.36.3");
+    assert!(discovery.serves_device_claims(), "although there is no claim");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn audit_rebuilds_the_model_beside_the_loop() {
+    let (mut scheduler, _process) = scheduler();
+    pending_groups(&mut scheduler, &["a", "b"]);
+    let pods = scheduler.cache.store().objects().pods.values().cloned().collect::<Vec<_>>();
+    scheduler.audit();
+    assert!(scheduler.is_auditing, "the loop continues meanwhile");
+    scheduler.events.ready().await;
+    let results = scheduler.events.drain();
+    let [SchedulerEvent::Audited(result)] = &results[..] else { panic!("{results:?}") };
+    assert_eq!(result.kept, result.rebuilt);
+    scheduler.handle(results);
+    assert!(!scheduler.is_auditing);
+    let kept = scheduler.cache.store().objects().pods.values();
+    assert!(
+        kept.zip(&pods).all(|(kept, before)| Arc::ptr_eq(kept, before)),
+        "objects are shared and not copied"
+    );
+}
