@@ -5,6 +5,9 @@
 //! requests to send; [`server`] serves a router over TLS and reloads the certificate.
 //! The paths and the rules are those of KAI's webhooks, except for what `docs/differences.md` lists.
 
+// Objects come from everyone who may write to the API server: none of them may end the process.
+#![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unreachable))]
+
 pub mod pod;
 pub mod podgroup;
 pub mod queue;

@@ -166,6 +166,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Posts the Binding. Its annotations are copied to the pod by the API server, which saves a write.
+    #[expect(clippy::expect_used, reason = "a binding has only text keys, so it always serialises")]
     async fn bind(&self) -> Result<()> {
         let (context, target) = (&self.binder.context, self.target);
         let request = context.informers.get::<crate::bind_target::StoredRequest>(&target.key);

@@ -6,6 +6,9 @@
 //! Entry point: [`run`]; the steps of a bind attempt are in `bind`.
 //! Not here: the choice of the node.
 
+// Objects come from everyone who may write to the API server: none of them may end the process.
+#![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unreachable))]
+
 pub mod attempt;
 pub mod options;
 pub mod plugin;

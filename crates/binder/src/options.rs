@@ -41,6 +41,7 @@ pub struct Options {
 }
 
 impl Default for Options {
+    #[expect(clippy::expect_used, reason = "the default plugins are constants")]
     fn default() -> Self {
         Self {
             reservation_namespace: name::RESOURCE_RESERVATION.to_owned(),

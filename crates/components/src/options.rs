@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub(crate) fn scheduler(flags: &SchedulerFlags) -> Result<kai_scheduler::Options> {
+    check_metric_prefix(&flags.metrics_namespace)?;
     let settings = Settings {
         scheduler_name: flags.scheduler_name.clone(),
         node_pool_key: flags.nodepool_label_key.clone(),
@@ -158,6 +159,17 @@ pub(crate) fn queue_controller(flags: &QueueControllerFlags) -> Result<kai_contr
     Ok(options)
 }
 
+/// Metric names begin with a letter, `_` or `:`, and digits may follow.
+fn check_metric_prefix(prefix: &str) -> Result<()> {
+    let is_valid = |(at, letter): (usize, char)| {
+        letter.is_ascii_alphabetic() || matches!(letter, '_' | ':') || (at > 0 && letter.is_ascii_digit())
+    };
+    if !prefix.char_indices().all(is_valid) {
+        bail!("`--metrics-namespace` is `{prefix}`, which is not a prefix of metric names such as `kai`");
+    }
+    Ok(())
+}
+
 fn span(flag: &str, text: &str) -> Result<Span> {
     duration::parse_go(text)
         .with_context(|| format!("`--{flag}` is not a duration such as 90s or 5m: `{text}`"))
@@ -179,4 +191,19 @@ fn pairs(flag: &str, text: &str) -> Result<Vec<(String, String)>> {
         pairs.push((key.trim().to_owned(), value.trim().to_owned()));
     }
     Ok(pairs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefix_that_makes_no_metric_names_is_an_error() {
+        for valid in ["kai", "", "_a1:b"] {
+            assert!(check_metric_prefix(valid).is_ok(), "{valid}");
+        }
+        for invalid in ["1a", "a b", "ü", "a-b"] {
+            assert!(check_metric_prefix(invalid).is_err(), "{invalid}");
+        }
+    }
 }

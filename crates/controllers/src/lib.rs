@@ -5,6 +5,9 @@
 //! Each consists of a pure function from observed to desired state, tested by tables, and a thin layer that reads and
 //! writes. Both are level-triggered and may stop between any two writes.
 
+// Objects come from everyone who may write to the API server: none of them may end the process.
+#![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unreachable))]
+
 pub mod podgroup;
 pub mod queue;
 

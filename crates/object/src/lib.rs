@@ -1,5 +1,8 @@
 //! Accessors for the type and object metadata of untyped Kubernetes objects.
 
+// Objects come from everyone who may write to the API server: none of them may end the process.
+#![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unreachable))]
+
 use serde_json::{Map, Value};
 
 /// A string field of `metadata`; empty if missing.
@@ -22,6 +25,7 @@ pub fn meta_mut(object: &mut Value) -> &mut Map<String, Value> {
 }
 
 /// An object field, created if it is missing or not an object.
+#[expect(clippy::expect_used, reason = "both are replaced by objects first")]
 pub fn map_mut<'a>(object: &'a mut Value, field: &str) -> &'a mut Map<String, Value> {
     if !object.is_object() {
         *object = Value::Object(Map::new());

@@ -7,6 +7,9 @@
 //!
 //! A stored pod group that does not deserialise is never written: it gets an event, and its pods are retried.
 
+// Objects come from everyone who may write to the API server: none of them may end the process.
+#![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unreachable))]
+
 pub mod apply;
 pub mod generic;
 pub mod job;

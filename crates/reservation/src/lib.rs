@@ -3,6 +3,9 @@
 //! The kubelet chooses the GPU of a pod, and only a process inside the pod can see which one. [`run`] is that process.
 //! In a simulated cluster no containers run; [`simulated`] reports the GPUs of all reservation pods there.
 
+// Objects come from everyone who may write to the API server: none of them may end the process.
+#![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unreachable))]
+
 pub mod device;
 pub mod simulated;
 

@@ -38,6 +38,7 @@ pub(crate) struct Denials {
 }
 
 impl Default for Denials {
+    #[expect(clippy::expect_used, reason = "names of metrics and labels are constants")]
     fn default() -> Self {
         let help = "Requests that the server denied because a permission is missing";
         let opts = Opts::new("api_requests_denied_total", help).namespace("kai");

@@ -246,6 +246,7 @@ impl Informers {
     }
 
     /// Waits until the first lists of these kinds are stored.
+    #[expect(clippy::panic, reason = "a defect of the component that asks, whatever the objects are")]
     pub async fn synced(&self, kinds: &[ResourceKind]) {
         for kind in kinds {
             let informer = self.by_kind.get(kind);
@@ -255,12 +256,14 @@ impl Informers {
     }
 
     /// The store of a type, which must have been added.
+    #[expect(clippy::panic, reason = "a defect of the component that asks, whatever the objects are")]
     pub fn store<T: 'static>(&self) -> &Store<T> {
         let store = self.by_kind.values().find_map(|informer| informer.store().downcast_ref());
         store.unwrap_or_else(|| panic!("there is no informer of {}", std::any::type_name::<T>()))
     }
 
     /// The store of a kind that was added with [`Informer::dynamic`].
+    #[expect(clippy::panic, reason = "a defect of the component that asks, whatever the objects are")]
     pub fn dynamic(&self, kind: &ResourceKind) -> &Store<Value> {
         let store = self.find_dynamic(kind);
         store.unwrap_or_else(|| panic!("there is no dynamic informer of {}", kind.plural))

@@ -81,6 +81,7 @@ pub(crate) struct InvalidObjects {
 }
 
 impl Default for InvalidObjects {
+    #[expect(clippy::expect_used, reason = "names of metrics and labels are constants")]
     fn default() -> Self {
         let help = "Objects read from the API server that do not deserialise";
         let opts = Opts::new("api_invalid_objects_total", help).namespace("kai");

@@ -6,6 +6,9 @@
 //! the state of a process. [`process::Process`] combines these.
 //! Under a paused tokio runtime all of it runs on virtual time.
 
+// Objects come from everyone who may write to the API server: none of them may end the process.
+#![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unreachable))]
+
 pub mod api;
 pub mod backoff;
 pub mod connect;

@@ -1,6 +1,8 @@
 //! Metrics that every process has, under the names and labels of client-go, controller-runtime and Prometheus' client
 //! libraries, which dashboards and alerts use.
 
+#![expect(clippy::expect_used, reason = "names of metrics and labels are constants")]
+
 pub mod controller;
 pub mod leader_election;
 pub mod process;

@@ -92,6 +92,7 @@ pub(crate) fn set_variable(container: &mut Map<String, Value>, name: &str, sourc
 }
 
 /// A list of an object, which is created where it is missing.
+#[expect(clippy::expect_used, reason = "it is replaced by a list first")]
 pub(crate) fn list<'a>(object: &'a mut Map<String, Value>, field: &str) -> &'a mut Vec<Value> {
     let value = object.entry(field).or_insert_with(|| json!([]));
     if !value.is_array() {

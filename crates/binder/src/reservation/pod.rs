@@ -15,6 +15,7 @@ const CONTAINER: &str = "resource-reservation";
 
 /// The name of the reservation pod of a group on a node. It is derived from both, so that a second one cannot be
 /// created. The form is KAI's.
+#[expect(clippy::expect_used, reason = "writing to a string does not fail")]
 pub(crate) fn name(node: &str, group: &str) -> String {
     let hash = digest(&SHA256, format!("{node}/{group}").as_bytes());
     let mut name = "gpu-reservation-".to_owned();

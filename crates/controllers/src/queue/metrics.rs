@@ -32,6 +32,7 @@ const GAUGES: [(&str, &str); 7] = [
 ];
 
 impl Metrics {
+    #[expect(clippy::expect_used, reason = "the gauges are made from the names, one for each")]
     pub(super) fn new(options: &Options, registry: &Registry) -> Result<Self, prometheus::Error> {
         let mut mapping = options.metric_labels.clone();
         mapping.sort();
