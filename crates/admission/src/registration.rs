@@ -132,12 +132,7 @@ pub fn pod_groups(endpoint: &Endpoint, ca_bundle: &str) -> Value {
         endpoint.client_config(podgroup::PATH, ca_bundle),
         &rule,
     );
-    configuration(
-        "ValidatingWebhookConfiguration",
-        POD_GROUP_VALIDATION,
-        "podgroup-controller",
-        vec![webhook],
-    )
+    configuration("ValidatingWebhookConfiguration", POD_GROUP_VALIDATION, "podgroup-controller", &[webhook])
 }
 
 fn pod_webhook_name(scope: &PodScope) -> String {
