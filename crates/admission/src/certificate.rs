@@ -72,7 +72,8 @@ impl Stored {
         let expires = |key: &str| kai_object::meta(secret, "annotations")?.get(key)?.as_str()?.parse().ok();
         let pair = |certificate, key| Some((data(certificate)?, data(key)?));
         Self {
-            current: pair("tls.crt", "tls.key").map(|(certificate, key)| (certificate, key, expires(EXPIRES))),
+            current: pair("tls.crt", "tls.key")
+                .map(|(certificate, key)| (certificate, key, expires(EXPIRES))),
             next: pair("next.crt", "next.key").and_then(|(certificate, key)| {
                 Some(Certificate { certificate, key, expires: expires(NEXT_EXPIRES)? })
             }),
@@ -130,9 +131,12 @@ mod tests {
 
     fn apply(secret: &mut Value, patch: &Value) {
         for part in ["metadata/annotations", "data"] {
-            let Some(fields) = patch.pointer(&format!("/{part}")).and_then(Value::as_object) else { continue };
+            let Some(fields) = patch.pointer(&format!("/{part}")).and_then(Value::as_object) else {
+                continue;
+            };
             for (key, value) in fields {
-                let into = if part == "data" { &mut secret["data"] } else { &mut secret["metadata"]["annotations"] };
+                let into =
+                    if part == "data" { &mut secret["data"] } else { &mut secret["metadata"]["annotations"] };
                 into[key.as_str()] = value.clone();
             }
         }
@@ -159,7 +163,10 @@ mod tests {
         assert!(step(&mut secret, now));
         let promoted = Stored::of(&secret);
         assert_eq!(promoted.current.clone().unwrap().0, next.certificate);
-        assert!(promoted.next.is_none() && promoted.previous == first.current.map(|(certificate, ..)| certificate));
+        assert!(
+            promoted.next.is_none()
+                && promoted.previous == first.current.map(|(certificate, ..)| certificate)
+        );
         assert!(!step(&mut secret, now));
     }
 

@@ -33,9 +33,9 @@ pub enum QuotaValidation {
 /// A change of a queue.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    Create(Queue),
-    Update { old: Queue, new: Queue },
-    Delete(Queue),
+    Create(Box<Queue>),
+    Update { old: Box<Queue>, new: Box<Queue> },
+    Delete(Box<Queue>),
 }
 
 impl Change {
@@ -64,8 +64,8 @@ impl Change {
 }
 
 /// A queue whose durations can be parsed; its definition accepts any text for them.
-pub fn decode(object: &Value) -> Result<Queue, Verdict> {
-    let queue: Queue = review::decode("queue", object)?;
+pub fn decode(object: &Value) -> Result<Box<Queue>, Verdict> {
+    let queue: Box<Queue> = review::decode("queue", object)?;
     let durations = [
         ("preemptMinRuntime", &queue.spec.preempt_min_runtime),
         ("reclaimMinRuntime", &queue.spec.reclaim_min_runtime),

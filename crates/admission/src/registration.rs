@@ -101,7 +101,7 @@ pub fn mutating(endpoint: &Endpoint, ca_bundle: &str, scope: &PodScope) -> Value
         webhook(&pod_webhook_name(scope), endpoint.client_config(pod::MUTATE_PATH, ca_bundle), &rule);
     webhook.insert("reinvocationPolicy".to_owned(), Value::from("IfNeeded"));
     scope.restrict(&mut webhook);
-    configuration("MutatingWebhookConfiguration", MUTATING, "admission", vec![webhook])
+    configuration("MutatingWebhookConfiguration", MUTATING, "admission", &[webhook])
 }
 
 /// The configuration of the validating webhooks of pods and topologies.
@@ -113,7 +113,7 @@ pub fn validating(endpoint: &Endpoint, ca_bundle: &str, scope: &PodScope) -> Val
     let topologies = rule(&["CREATE", "UPDATE"], "kai.scheduler", "v1alpha1", "topologies", "Cluster");
     let of_topologies =
         webhook(&format!("topology.{name}"), endpoint.client_config(topology::PATH, ca_bundle), &topologies);
-    configuration("ValidatingWebhookConfiguration", VALIDATING, "admission", vec![of_pods, of_topologies])
+    configuration("ValidatingWebhookConfiguration", VALIDATING, "admission", &[of_pods, of_topologies])
 }
 
 /// The configuration of the validating webhook of queues. Unlike KAI's it covers DELETE.
@@ -121,7 +121,7 @@ pub fn queues(endpoint: &Endpoint, ca_bundle: &str) -> Value {
     let rule = rule(&["CREATE", "UPDATE", "DELETE"], "scheduling.run.ai", "v2", "queues", "Cluster");
     let webhook =
         webhook("queue-validation.kai.scheduler", endpoint.client_config(queue::PATH, ca_bundle), &rule);
-    configuration("ValidatingWebhookConfiguration", QUEUE_VALIDATION, "queue-controller", vec![webhook])
+    configuration("ValidatingWebhookConfiguration", QUEUE_VALIDATION, "queue-controller", &[webhook])
 }
 
 /// The configuration of the validating webhook of pod groups.
@@ -132,12 +132,7 @@ pub fn pod_groups(endpoint: &Endpoint, ca_bundle: &str) -> Value {
         endpoint.client_config(podgroup::PATH, ca_bundle),
         &rule,
     );
-    configuration(
-        "ValidatingWebhookConfiguration",
-        POD_GROUP_VALIDATION,
-        "podgroup-controller",
-        vec![webhook],
-    )
+    configuration("ValidatingWebhookConfiguration", POD_GROUP_VALIDATION, "podgroup-controller", &[webhook])
 }
 
 fn pod_webhook_name(scope: &PodScope) -> String {
@@ -163,7 +158,7 @@ fn webhook(name: &str, client_config: Value, rule: &Value) -> Map<String, Value>
     webhook.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-fn configuration(kind: &str, name: &str, app: &str, webhooks: Vec<Map<String, Value>>) -> Value {
+fn configuration(kind: &str, name: &str, app: &str, webhooks: &[Map<String, Value>]) -> Value {
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
         "metadata": {"name": name, "labels": {"app": app}}, "webhooks": webhooks,

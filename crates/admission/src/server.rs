@@ -1,14 +1,29 @@
-//! Serves admission webhooks over TLS and reloads the certificate from its directory.
+//! Serves admission webhooks over TLS. The certificate comes from a directory or from a Secret, and is reloaded when it
+//! changes.
 
+use crate::certificate::Stored;
 use axum::Router;
-use axum_server::tls_rustls::RustlsConfig;
-use kai_runtime::http;
+use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
+use hyper_util::rt::TokioTimer;
+use k8s_openapi::api::core::v1::Secret;
+use kai_runtime::api::Api;
+use kai_runtime::kind::{self, ResourceKind};
+use kai_runtime::{Key, http};
 use std::io;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How often the certificate files are read again; certificate rotation replaces them in place.
 const RELOAD_INTERVAL: Duration = Duration::from_mins(1);
+/// How often the Secret is read again. A rotated certificate is trusted long before the old one expires.
+const SECRET_INTERVAL: Duration = Duration::from_secs(10);
+/// How often the Secret is read until it has a certificate.
+const FIRST_SECRET_INTERVAL: Duration = Duration::from_secs(1);
+/// Time limit of the TLS handshake and of the head of a request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+pub(crate) const SECRET: ResourceKind = kind::builtin::<Secret>();
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -32,32 +47,108 @@ pub async fn serve(
     certificate_directory: &Path,
     router: Router,
 ) -> Result<impl Future<Output = io::Result<()>> + Send + use<>, Error> {
-    // The crypto provider is process-wide; an error means that another part of the process installed the same one.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    install_crypto_provider();
     let (certificate, key) = (certificate_directory.join("tls.crt"), certificate_directory.join("tls.key"));
     let config = RustlsConfig::from_pem_file(&certificate, &key)
         .await
         .map_err(|source| Error::Certificate { directory: certificate_directory.to_owned(), source })?;
-    let (listener, bound) = http::listen(address)
-        .await
-        .map_err(|source| Error::Listen { address: address.to_owned(), source })?;
-    tracing::info!(address = %bound, "serving webhooks");
-    let listener = listener.into_std().map_err(|source| Error::Serve { source })?;
-    let server =
-        axum_server::from_tcp_rustls(listener, config.clone()).map_err(|source| Error::Serve { source })?;
+    let listener = listen(address).await?;
     Ok(async move {
         tokio::select! {
             biased;
-            ended = server.serve(router.into_make_service()) => ended,
-            () = reload(config, certificate, key) => Ok(()),
+            ended = run(listener, config.clone(), router) => ended,
+            () = reload(&config, &certificate, &key) => Ok(()),
         }
     })
 }
 
-async fn reload(config: RustlsConfig, certificate: PathBuf, key: PathBuf) {
+/// Binds the address and returns the future that serves `router` there with the certificate of a Secret, as soon as that
+/// has one.
+pub async fn serve_from_secret(
+    address: &str,
+    api: Api,
+    secret: Key,
+    router: Router,
+) -> Result<impl Future<Output = io::Result<()>> + Send + use<>, Error> {
+    install_crypto_provider();
+    let listener = listen(address).await?;
+    Ok(async move {
+        let (mut served, config) = loop {
+            if let Some((certificate, key)) = certificate(&api, &secret).await {
+                match RustlsConfig::from_pem(certificate.clone().into_bytes(), key.into_bytes()).await {
+                    Ok(config) => break (certificate, config),
+                    Err(error) => unusable(&secret, &error),
+                }
+            }
+            tokio::time::sleep(FIRST_SECRET_INTERVAL).await;
+        };
+        let follow = async {
+            loop {
+                tokio::time::sleep(SECRET_INTERVAL).await;
+                let Some((certificate, key)) = certificate(&api, &secret).await else { continue };
+                if certificate == served {
+                    continue;
+                }
+                match config.reload_from_pem(certificate.clone().into_bytes(), key.into_bytes()).await {
+                    Ok(()) => {
+                        tracing::info!(%secret, "serving webhooks with a new certificate");
+                        served = certificate;
+                    }
+                    Err(error) => unusable(&secret, &error),
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            ended = run(listener, config.clone(), router) => ended,
+            () = follow => Ok(()),
+        }
+    })
+}
+
+fn unusable(secret: &Key, error: &io::Error) {
+    tracing::warn!(
+        %secret,
+        error = error as &dyn std::error::Error,
+        "the webhook certificate cannot be used; hint: delete the Secret, and a new one is created"
+    );
+}
+
+/// Certificate and key of a Secret; `None` where there are none or the Secret cannot be read now.
+async fn certificate(api: &Api, secret: &Key) -> Option<(String, String)> {
+    match api.get_dynamic(&SECRET, secret).await {
+        Ok(found) => Stored::of(&found).current.map(|(certificate, key, _)| (certificate, key)),
+        Err(error) if error.is_not_found() => None,
+        Err(error) => {
+            tracing::warn!(%secret, error = &error as &dyn std::error::Error, "cannot read the webhook certificate");
+            None
+        }
+    }
+}
+
+/// The crypto provider is process-wide; an error means that another part of the process installed the same one.
+fn install_crypto_provider() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+async fn listen(address: &str) -> Result<TcpListener, Error> {
+    let failed = |source| Error::Listen { address: address.to_owned(), source };
+    let (listener, bound) = http::listen(address).await.map_err(failed)?;
+    tracing::info!(address = %bound, "serving webhooks");
+    listener.into_std().map_err(|source| Error::Serve { source })
+}
+
+async fn run(listener: TcpListener, config: RustlsConfig, router: Router) -> io::Result<()> {
+    let acceptor = RustlsAcceptor::new(config).handshake_timeout(HEAD_TIMEOUT);
+    let mut server = axum_server::from_tcp(listener)?.acceptor(acceptor);
+    server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+    server.serve(router.into_make_service()).await
+}
+
+async fn reload(config: &RustlsConfig, certificate: &Path, key: &Path) {
     loop {
         tokio::time::sleep(RELOAD_INTERVAL).await;
-        if let Err(error) = config.reload_from_pem_file(&certificate, &key).await {
+        if let Err(error) = config.reload_from_pem_file(certificate, key).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "cannot reload the webhook certificate; the previous one stays in use"

@@ -97,19 +97,23 @@ fn configuration(document: &Document, text: &str, findings: &mut Vec<Finding>) {
     }
 }
 
+/// A table per file, and the numbers of findings.
 fn table(findings: &[Finding], documents: usize) -> String {
-    let row = |finding: &Finding| {
-        let level = if finding.level == Level::Error { "error" } else { "warning" };
-        let place = format!("{}:{}\n{}", finding.file, finding.line, finding.object);
-        [format!("{level}\n{}", finding.rule), place, finding.message.clone()]
-    };
-    let body =
-        render::table_of(["RULE", "OBJECT", "FINDING"], findings.iter().map(row).collect(), usize::MAX);
+    let mut text = String::new();
+    for of_file in findings.chunk_by(|one, other| one.file == other.file) {
+        let row = |finding: &Finding| {
+            let level = if finding.level == Level::Error { "error" } else { "warning" };
+            let rule = format!("{level}\n{}", finding.rule);
+            [finding.line.to_string(), rule, finding.object.clone(), finding.message.clone()]
+        };
+        let rows = of_file.iter().map(row).collect();
+        let body = render::table_of(["LINE", "RULE", "OBJECT", "FINDING"], rows, usize::MAX);
+        let file = of_file.first().map_or("", |finding| &finding.file);
+        render::section(&mut text, file, &body.unwrap_or_default());
+    }
     let errors = findings.iter().filter(|finding| finding.level == Level::Error).count();
-    let warnings = findings.len() - errors;
-    let mut text = body.map_or_else(String::new, |body| body + "\n\n");
-    text += &format!("{documents} documents: {errors} errors, {warnings} warnings\n");
-    text
+    let gap = if text.is_empty() { "" } else { "\n" };
+    format!("{text}{gap}{documents} documents: {errors} errors, {} warnings\n", findings.len() - errors)
 }
 
 #[cfg(test)]

@@ -315,6 +315,48 @@ pub struct QueueControllerFlags {
     pub queue_label_to_default_metric_value: String,
 }
 
+/// Flags of `kai admission`.
+#[derive(Clone, Debug, Args)]
+pub struct AdmissionFlags {
+    #[command(flatten)]
+    pub process: ProcessFlags,
+    /// Review pods whose `schedulerName` is this.
+    #[arg(long, default_value = "kai-scheduler", value_name = "NAME")]
+    pub scheduler_name: String,
+    /// Permit requests for parts of GPUs.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = false, action = ArgAction::Set)]
+    pub gpu_sharing_enabled: bool,
+    /// Give containers a variable with their limit of GPU memory, for HAMi-core.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = false, action = ArgAction::Set)]
+    pub hami_core_enabled: bool,
+    /// Hide all GPUs from containers that request none.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = false, action = ArgAction::Set)]
+    pub block_nvidia_visible_devices: bool,
+    /// Runtime class of pods that request a part of a GPU; empty to set none. Default: nvidia.
+    #[arg(long, value_name = "NAME")]
+    pub gpu_fraction_runtime_class_name: Option<String>,
+    /// Older name of --gpu-fraction-runtime-class-name.
+    #[arg(long, value_name = "NAME")]
+    pub gpu_pod_runtime_class_name: Option<String>,
+    /// Port that webhooks are served on.
+    #[arg(long, default_value_t = WEBHOOK_PORT, value_name = "PORT")]
+    pub webhook_addr: u16,
+    /// Directory with `tls.crt` and `tls.key`. Without these files, the leader creates and rotates a certificate in a Secret,
+    /// and registers the webhooks.
+    #[arg(long, default_value = "/tmp/k8s-webhook-server/serving-certs", value_name = "DIR")]
+    pub webhook_cert_dir: PathBuf,
+    /// Host or address under which the API server reaches this process outside of the cluster, instead of by the Service
+    /// `admission`.
+    #[arg(long, value_name = "HOST")]
+    pub webhook_host: Option<String>,
+    #[arg(long, help = NO_EFFECT, help_heading = COMPATIBILITY)]
+    rate_limiter_base_delay: Option<i64>,
+    #[arg(long, help = NO_EFFECT, help_heading = COMPATIBILITY)]
+    rate_limiter_max_delay: Option<i64>,
+    #[arg(long, help = NO_EFFECT, help_heading = COMPATIBILITY, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    fake_gpu_nodes: Option<bool>,
+}
+
 /// Flags of components with webhooks.
 #[derive(Clone, Debug, Args)]
 pub struct WebhookFlags {

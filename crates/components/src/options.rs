@@ -1,9 +1,11 @@
 //! Converts flags to component options. A malformed value is an error that names the flag.
 
 use crate::flags::{
-    BinderFlags, PodGroupControllerFlags, PodGrouperFlags, QueueControllerFlags, SchedulerFlags,
+    AdmissionFlags, BinderFlags, PodGroupControllerFlags, PodGrouperFlags, QueueControllerFlags,
+    SchedulerFlags,
 };
 use anyhow::{Context, Result, bail};
+use kai_admission::registration::{Endpoint, PodScope};
 use kai_cache::Settings;
 use kai_engine::Params;
 use kai_runtime::Key;
@@ -134,6 +136,45 @@ pub(crate) fn pod_grouper(flags: &PodGrouperFlags) -> kai_podgrouper::Options {
         generic_karta_fallback: flags.generic_karta_fallback,
         default_priorities: both.then(|| Key::new(namespace, name)),
         max_concurrent_reconciles: flags.max_concurrent_reconciles.max(1),
+    }
+}
+
+pub(crate) fn admission(flags: &AdmissionFlags) -> kai_admission::pod::Options {
+    kai_admission::pod::Options {
+        scheduler_name: flags.scheduler_name.clone(),
+        gpu_sharing: flags.gpu_sharing_enabled,
+        hami_core: flags.hami_core_enabled,
+        block_visible_devices: flags.block_nvidia_visible_devices,
+        runtime_class: kai_admission::pod::runtime_class(
+            flags.gpu_fraction_runtime_class_name.as_deref(),
+            flags.gpu_pod_runtime_class_name.as_deref(),
+        ),
+    }
+}
+
+/// What the leader of `kai admission` maintains in a namespace.
+pub(crate) fn managed_webhooks(flags: &AdmissionFlags, namespace: &str) -> kai_admission::managed::Options {
+    let (host, endpoint) = match &flags.webhook_host {
+        Some(host) => {
+            let authority = format!("{host}:{}", flags.webhook_addr);
+            (host.clone(), Endpoint::Url { authority })
+        }
+        None => {
+            let service = crate::name::ADMISSION;
+            let endpoint = Endpoint::Service { namespace: namespace.to_owned(), name: service.to_owned() };
+            (format!("{service}.{namespace}.svc"), endpoint)
+        }
+    };
+    kai_admission::managed::Options {
+        // The name of KAI's.
+        secret: Key::new(namespace, "kai-admission-webhook-tls-secret"),
+        host,
+        endpoint,
+        scope: PodScope {
+            scheduler_name: flags.scheduler_name.clone(),
+            namespace: namespace.to_owned(),
+            ..PodScope::default()
+        },
     }
 }
 

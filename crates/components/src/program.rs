@@ -2,8 +2,8 @@
 
 use crate::command::{Program, ProgramContext, ProgramFuture};
 use crate::flags::{
-    BinderFlags, PodGroupControllerFlags, PodGrouperFlags, ProcessFlags, QueueControllerFlags,
-    ReservationFlags, SchedulerFlags, WebhookFlags,
+    AdmissionFlags, BinderFlags, PodGroupControllerFlags, PodGrouperFlags, ProcessFlags,
+    QueueControllerFlags, ReservationFlags, SchedulerFlags, WebhookFlags,
 };
 use crate::process::{self, ComponentProcess};
 use crate::signals::ShutdownSignals;
@@ -95,6 +95,33 @@ impl Program for QueueControllerFlags {
                 process.spawn_server(serve_webhook(&self.webhook, router).await?);
             }
             run(process, |process| kai_controllers::queue::run(process, options)).await
+        })
+    }
+}
+
+impl Program for AdmissionFlags {
+    fn run<'a>(&'a self, context: &'a ProgramContext) -> ProgramFuture<'a> {
+        Box::pin(async {
+            let mut process = connect(Component::Admission, &self.process, context, None).await?;
+            let router =
+                kai_admission::pod::router(options::admission(self)).merge(kai_admission::topology::router());
+            let router = webhook_metrics::measured(router, &process.metrics);
+            let address = format!(":{}", self.webhook_addr);
+            // The operator mounts the certificate and registers the webhooks.
+            if self.webhook_cert_dir.join("tls.crt").exists() {
+                let server = kai_admission::server::serve(&address, &self.webhook_cert_dir, router).await?;
+                process.spawn_server(server);
+                return run(process, |mut process| async move { process.failed().await }).await;
+            }
+            let namespace = self.process.leader_election_namespace.clone();
+            let namespace = namespace.or_else(|| variable("POD_NAMESPACE").ok());
+            let managed = options::managed_webhooks(self, namespace.as_deref().unwrap_or(NAMESPACE));
+            // All replicas serve; the one that holds the lease maintains the certificate.
+            let secret = managed.secret.clone();
+            let server =
+                kai_admission::server::serve_from_secret(&address, process.api.clone(), secret, router);
+            process.spawn_server(server.await?);
+            run(process, |process| kai_admission::managed::run(process, managed)).await
         })
     }
 }

@@ -46,8 +46,15 @@ fn roles(spec: &ComponentSpec) -> Vec<Role> {
         .namespaced_rules
         .iter()
         .map(|rules| Role { namespace: Some(rules.namespace), rules: rules.rules.to_vec() });
-    let roles = [cluster].into_iter().chain(lease).chain(namespaced);
-    roles.filter(|role| !role.rules.is_empty()).collect()
+    let mut roles: Vec<Role> = Vec::new();
+    for role in [cluster].into_iter().chain(lease).chain(namespaced).filter(|role| !role.rules.is_empty()) {
+        // One role per namespace, since all have the same name.
+        match roles.iter_mut().find(|known| known.namespace == role.namespace) {
+            Some(known) => known.rules.extend(role.rules),
+            None => roles.push(role),
+        }
+    }
+    roles
 }
 
 /// The objects of a component, in the order in which they can be created.

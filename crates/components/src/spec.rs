@@ -12,6 +12,8 @@ pub enum Component {
     PodGrouper,
     PodGroupController,
     QueueController,
+    /// Serves the webhooks of pods and topologies.
+    Admission,
     /// Inside a reservation pod; on simulated nodes, one process stands in for all reservation pods.
     ResourceReservation,
 }
@@ -21,6 +23,12 @@ impl Component {
     pub fn spec(self) -> &'static ComponentSpec {
         let row = crate::COMPONENTS.iter().find(|spec| spec.component == self);
         row.expect("the table has a row for every component")
+    }
+
+    /// Whether it has work inside another process. The embedded API server calls webhooks without a network, so there is
+    /// no certificate to maintain.
+    pub fn works_in_process(self) -> bool {
+        self != Self::Admission
     }
 
     /// See [`ComponentSpec::name`].

@@ -20,6 +20,7 @@ pub mod name {
     pub const POD_GROUPER: &str = "pod-grouper";
     pub const POD_GROUP_CONTROLLER: &str = "podgroup-controller";
     pub const QUEUE_CONTROLLER: &str = "queue-controller";
+    pub const ADMISSION: &str = "admission";
     pub const RESOURCE_RESERVATION: &str = "resource-reservation";
 }
 
@@ -44,7 +45,7 @@ const SCHEDULING: &str = "scheduling.run.ai";
 
 /// All components of an installation.
 pub const COMPONENTS: &[ComponentSpec] =
-    &[SCHEDULER, BINDER, POD_GROUPER, POD_GROUP_CONTROLLER, QUEUE_CONTROLLER, RESERVATION];
+    &[SCHEDULER, BINDER, POD_GROUPER, POD_GROUP_CONTROLLER, QUEUE_CONTROLLER, ADMISSION, RESERVATION];
 
 const SCHEDULER: ComponentSpec = ComponentSpec {
     component: Component::Scheduler,
@@ -230,6 +231,33 @@ const QUEUE_CONTROLLER: ComponentSpec = ComponentSpec {
     namespaced_rules: &[],
     ports: Ports { webhook: Some(WEBHOOK_PORT), ..PORTS },
     lease: Some(Lease { name: "ov3xj497.kai.scheduler", timing: CONTROLLER_LEASE_TIMING }),
+    health: HEALTH,
+};
+
+const ADMISSION: ComponentSpec = ComponentSpec {
+    component: Component::Admission,
+    name: name::ADMISSION,
+    command: "admission",
+    aliases: &[],
+    about: "Serve the admission webhooks of pods and topologies",
+    command_line: CommandLine::of::<flags::AdmissionFlags>(),
+    // See `Component::works_in_process`.
+    start: |StartContext { mut process, .. }| Box::pin(async move { process.failed().await }),
+    service_account: ServiceAccount { name: "admission", namespace: NAMESPACE },
+    role: "kai-admission",
+    watches: &[],
+    rules: &[rule(
+        "admissionregistration.k8s.io",
+        &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+        &["get", "create", "patch"],
+        "webhook configurations, and the certificate that they trust",
+    )],
+    namespaced_rules: &[NamespacedRules {
+        namespace: NAMESPACE,
+        rules: &[rule(CORE, &["secrets"], &["get", "create", "patch"], "certificate of the webhooks")],
+    }],
+    ports: Ports { webhook: Some(WEBHOOK_PORT), ..PORTS_WITH_PROBES },
+    lease: Some(Lease { name: "ojptxr84.kai.scheduler", timing: CONTROLLER_LEASE_TIMING }),
     health: HEALTH,
 };
 

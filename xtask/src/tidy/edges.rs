@@ -11,7 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kai-units", &[]),
     ("kai-clock", &[]),
     ("kai-engine", &["kai-units"]),
-    ("kai-admission", &["kai-api", "kai-object", "kai-runtime", "kai-units"]),
+    ("kai-admission", &["kai-api", "kai-clock", "kai-object", "kai-runtime", "kai-units"]),
     ("kai-api", &["kai-units"]),
     ("kai-object", &[]),
     ("kai-apiserver", &["kai-clock", "kai-object"]),

@@ -119,7 +119,7 @@ pub(crate) fn requests_devices(container: &Value) -> bool {
 
 /// Whether an amount is 0; one that cannot be read is not.
 pub(crate) fn is_zero(amount: &Value) -> bool {
-    quantity(amount).is_ok_and(|amount| amount.is_zero())
+    quantity(amount).is_ok_and(Quantity::is_zero)
 }
 
 /// The quantity that a value is: text or a number.
@@ -128,7 +128,9 @@ pub(crate) fn quantity(value: &Value) -> Result<Quantity, String> {
         Value::String(text) => text.clone(),
         Value::Number(number) => number.to_string(),
         Value::Null => return Ok(Quantity::default()),
-        other => return Err(format!("`{other}` is not a quantity")),
+        Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
+            return Err(format!("`{value}` is not a quantity"));
+        }
     };
     text.parse().map_err(|error: kai_units::QuantityError| error.to_string())
 }
@@ -150,20 +152,18 @@ pub(crate) fn fraction_container(pod: &Value) -> Result<Option<ContainerRef>, St
         return Ok(Some(ContainerRef { kind: ContainerKind::Regular, index: 0 }));
     }
     let found = all_containers(pod).find(|(_, container)| kai_object::str_at(container, "/name") == named);
-    match found {
-        Some((place, _)) => Ok(Some(place)),
-        None => {
-            let names: Vec<&str> =
-                all_containers(pod).map(|(_, container)| kai_object::str_at(container, "/name")).collect();
-            Err(format!(
-                "{}: annotation `{}` names container `{named}`, which the pod does not have; hint: use one of `{}`, \
-                 or remove the annotation for the first container",
-                display_name(pod),
-                annotation::GPU_FRACTION_CONTAINER,
-                names.join("`, `")
-            ))
-        }
+    if let Some((place, _)) = found {
+        return Ok(Some(place));
     }
+    let names: Vec<&str> =
+        all_containers(pod).map(|(_, container)| kai_object::str_at(container, "/name")).collect();
+    Err(format!(
+        "{}: annotation `{}` names container `{named}`, which the pod does not have; hint: use one of `{}`, or remove the \
+         annotation for the first container",
+        display_name(pod),
+        annotation::GPU_FRACTION_CONTAINER,
+        names.join("`, `")
+    ))
 }
 
 /// A reference to a key of a config map, as the source of a variable of the same name.

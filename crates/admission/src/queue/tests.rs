@@ -20,7 +20,7 @@ fn outcome(verdict: &Verdict) -> (usize, usize) {
 }
 
 fn update(old: &Queue, new: &Queue) -> Change {
-    Change::Update { old: old.clone(), new: new.clone() }
+    Change::Update { old: Box::new(old.clone()), new: Box::new(new.clone()) }
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn queue_without_resources_is_denied() {
         [(json!({"resources": {}}), (0, 0)), (json!({}), (1, 1)), (json!({"parentQueue": "x"}), (1, 1))]
     {
         let new = queue("q", &spec);
-        for change in [Change::Create(new.clone()), update(&old, &new)] {
+        for change in [Change::Create(new.clone().into()), update(&old, &new)] {
             assert_eq!(outcome(&check(&change, QuotaValidation::Disabled, &[])), expected, "{spec}");
         }
     }
@@ -39,7 +39,8 @@ fn queue_without_resources_is_denied() {
 #[test]
 fn deletion_of_a_queue_with_children_or_pods_is_denied() {
     let all = [queue("root", &json!({})), queue("b", &json!({"parentQueue": "root"}))];
-    let delete = |queue: &Queue| check(&Change::Delete(queue.clone()), QuotaValidation::Disabled, &all);
+    let delete =
+        |queue: &Queue| check(&Change::Delete(queue.clone().into()), QuotaValidation::Disabled, &all);
     assert_eq!(delete(&all[0]).errors, ["queue `root` has child queues: `b`; hint: delete those first"]);
     assert!(delete(&all[1]).is_allowed());
     let mut used = all[1].clone();
@@ -58,14 +59,14 @@ fn queue_below_itself_is_denied() {
     let of = |name: &str, parent: &str| queue(name, &json!({"parentQueue": parent, "resources": {}}));
     let all = [of("a", ""), of("b", "a"), of("c", "b"), of("x", "y"), of("y", "x")];
     let allowed = |change: &Change| check(change, QuotaValidation::Disabled, &all).is_allowed();
-    assert!(!allowed(&Change::Create(of("new", "new"))));
+    assert!(!allowed(&Change::Create(of("new", "new").into())));
     assert!(!allowed(&update(&all[0], &of("a", "a"))));
     assert!(!allowed(&update(&all[0], &of("a", "c"))));
     assert!(allowed(&update(&all[2], &of("c", "a"))));
-    assert!(allowed(&Change::Create(of("new", "c"))));
-    assert!(allowed(&Change::Create(of("new", "gone"))));
+    assert!(allowed(&Change::Create(of("new", "c").into())));
+    assert!(allowed(&Change::Create(of("new", "gone").into())));
     // Below a cycle of others, and inside one without a change of the parent: both can be repaired.
-    assert!(allowed(&Change::Create(of("new", "x"))));
+    assert!(allowed(&Change::Create(of("new", "x").into())));
     assert!(allowed(&update(&all[3], &all[3])));
 }
 
@@ -93,7 +94,7 @@ fn quotas_are_compared_where_enabled() {
 
 #[test]
 fn missing_parent_is_not_found_and_bad_duration_undecodable() {
-    let orphan = Change::Create(sized("b", "gone", 1, 1, 1));
+    let orphan = Change::Create(sized("b", "gone", 1, 1, 1).into());
     assert_eq!(check(&orphan, QuotaValidation::Enabled, &[]).cause.code(), 404);
     let bad = json!({"metadata": {"name": "q"}, "spec": {"preemptMinRuntime": "soon"}});
     assert_eq!(decode(&bad).unwrap_err().cause.code(), 400);

@@ -120,7 +120,8 @@ fn review(object: &Value, old: &Value) {
         let _ = podgroup::validate(&request);
         let _ = topology::validate(&request);
         if let Ok(Some(change)) = queue::Change::of(&request) {
-            let known = queue::decode(object).into_iter().chain(queue::decode(old)).collect::<Vec<_>>();
+            let known: Vec<_> =
+                queue::decode(object).into_iter().chain(queue::decode(old)).map(|queue| *queue).collect();
             let _ = queue::check(&change, QuotaValidation::Enabled, &known);
         }
     }

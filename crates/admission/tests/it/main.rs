@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 mod arbitrary_input;
+mod managed;
 
 use axum::body::Body;
 use axum::http::Request;

@@ -15,7 +15,7 @@ pub(super) fn check(documents: &[Document], findings: &mut Vec<Finding>) {
     let mut queues = Vec::new();
     for document in documents.iter().filter(|document| document.kind() == "Queue") {
         match queue::decode(&document.object) {
-            Ok(queue) => queues.push((document, queue)),
+            Ok(queue) => queues.push((document, *queue)),
             Err(verdict) => {
                 let messages = verdict.errors.into_iter();
                 findings.extend(messages.map(|text| document.finding(Level::Error, "queue-invalid", text)));
@@ -34,7 +34,7 @@ pub(super) fn check(documents: &[Document], findings: &mut Vec<Finding>) {
 }
 
 fn admission(document: &Document, queue: &Queue, all: &[Queue], findings: &mut Vec<Finding>) {
-    let verdict = queue::check(&Change::Create(queue.clone()), QuotaValidation::Enabled, all);
+    let verdict = queue::check(&Change::Create(Box::new(queue.clone())), QuotaValidation::Enabled, all);
     let (level, rule) = match verdict.cause {
         // The parent may exist in the cluster.
         Cause::NotFound => (Level::Warning, "queue-parent-unknown"),
@@ -60,7 +60,7 @@ fn bounds_of_resource(
         None => warn(
             "queue-no-limit",
             format!(
-                "no limit of {resource} is set, which is unlimited here and 0 in KAI; hint: write `limit: -1`, or a number"
+                "no limit of {resource} is set, which is 0: no pod that requests it will run; hint: write `limit: -1` for unlimited"
             ),
         ),
         Some(0.0) => warn(

@@ -41,7 +41,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 const WITHOUT_WEBHOOKS: &str = "\
 No webhooks are served, since the cluster cannot reach this process:
   - pods have to set `schedulerName: kai-scheduler` themselves
-  - pods that request a GPU fraction are bound only if KAI's admission webhook has prepared them
+  - pods that request a GPU fraction are bound only if an admission webhook has prepared them; where the API server can
+    reach this machine, `kai admission --gpu-sharing-enabled --webhook-host ADDRESS` serves it
   - queues and pod groups are not validated on admission
 ";
 
@@ -81,7 +82,7 @@ async fn trial(args: &args::Up, kubeconfig: &Path, plugins: &PluginSet) -> Resul
     let mut signals = ShutdownSignals::listen()?;
     let (shutdown, on_shutdown) = watch::channel(false);
     let mut components = Components::default();
-    for spec in COMPONENTS.iter().filter(|spec| !is_deployed(spec)) {
+    for spec in COMPONENTS.iter().filter(|spec| spec.component.works_in_process() && !is_deployed(spec)) {
         components.start(spec, &config, &options, plugins, on_shutdown.clone())?;
     }
     crate::print(&welcome(kubeconfig, &deployed, args))?;

@@ -17,7 +17,7 @@ fn lint_exits_with_1_on_errors_and_on_warnings_only_if_strict() {
     let output = kai(&["lint", &sound, &error]);
     assert_eq!(output.status.code(), Some(1));
     let text = stdout(&output);
-    assert!(text.contains("queue-invalid") && text.contains("lint-error.yaml:1"), "{text}");
+    assert!(text.contains("queue-invalid") && text.starts_with(&error), "{text}");
     assert!(text.contains("2 documents: 1 errors,"), "{text}");
 }
 

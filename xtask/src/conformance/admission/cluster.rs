@@ -14,7 +14,8 @@ const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1";
 
 pub(super) async fn run(case: &Case) -> Result<Vec<String>> {
     let Case { input, expect, note, .. } = case;
-    let server = Server::start().await?;
+    let kinds: Vec<&str> = input.steps.iter().map(kind).collect();
+    let server = Server::start(&kinds).await?;
     prepare(&server, input, note).await?;
     let expected = expect.get("steps").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let mut differences = Vec::new();
@@ -105,9 +106,13 @@ fn collection(kind: &str, namespace: &str) -> Result<String> {
     })
 }
 
+fn kind(step: &Step) -> &str {
+    if step.kind.is_empty() { kai_object::kind(&step.object) } else { &step.kind }
+}
+
 async fn perform(server: &Server, input: &Input, step: &Step) -> Result<Value> {
     let namespace = input.namespace.as_deref().unwrap_or_default();
-    let kind = if step.kind.is_empty() { kai_object::kind(&step.object) } else { &step.kind };
+    let kind = kind(step);
     let all = collection(kind, namespace)?;
     let one = format!("{all}/{}", step.name);
     let answer = match step.op.as_str() {

@@ -65,7 +65,7 @@ async fn router(input: &Input) -> Result<Router> {
         "admission" => pod::router(input.pod_options()?).merge(topology::router()),
         "podgroupcontroller" => podgroup::router(),
         "queuecontroller" => {
-            let server = Server::start().await?;
+            let server = Server::start(&["Queue"]).await?;
             for queue in queues(input) {
                 server.create("/apis/scheduling.run.ai/v2/queues", &queue).await?;
             }

@@ -29,9 +29,11 @@ impl Answer {
 }
 
 impl Server {
-    pub(super) async fn start() -> Result<Self> {
+    /// Starts a server with the definitions of the given kinds.
+    pub(super) async fn start(kinds: &[&str]) -> Result<Self> {
         let server = Self { api_server: ApiServer::new(&Options::new(1, Clock::system())) };
-        for definition in kai_api::crds() {
+        let wanted = kai_api::crds().into_iter().filter(|crd| kinds.contains(&&*crd.spec.names.kind));
+        for definition in wanted {
             let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
             server.create(path, &serde_json::to_value(definition)?).await?;
         }

@@ -128,12 +128,30 @@ const QUEUE_CONTROLLER: Table = &[
     ("qps", Value("1")),
     ("burst", Value("1")),
 ];
-const COMMANDS: [(&str, &[Table]); 6] = [
+const ADMISSION: Table = &[
+    ("scheduler-name", Value("a")),
+    ("gpu-sharing-enabled", Bool),
+    ("hami-core-enabled", Bool),
+    ("block-nvidia-visible-devices", Bool),
+    ("gpu-fraction-runtime-class-name", Value("")),
+    ("gpu-pod-runtime-class-name", Value("a")),
+    ("webhook-addr", Value("1")),
+    ("metrics-bind-address", Value(":1")),
+    ("health-probe-bind-address", Value(":1")),
+    ("leader-elect", Bool),
+    ("qps", Value("1.5")),
+    ("burst", Value("1")),
+    ("rate-limiter-base-delay", Value("2")),
+    ("rate-limiter-max-delay", Value("2")),
+    ("fake-gpu-nodes", Bool),
+];
+const COMMANDS: [(&str, &[Table]); 7] = [
     ("scheduler", &[SCHEDULER, GATES]),
     ("binder", &[BINDER, ZAP, KUBECONFIG, GATES]),
     ("pod-grouper", &[GROUPER, ZAP, KUBECONFIG]),
     ("podgroup-controller", &[POD_GROUP_CONTROLLER, ZAP, KUBECONFIG]),
     ("queue-controller", &[QUEUE_CONTROLLER, ZAP, KUBECONFIG]),
+    ("admission", &[ADMISSION, ZAP, KUBECONFIG, GATES]),
     ("reservation", &[ZAP, KUBECONFIG]),
 ];
 

@@ -1,0 +1,114 @@
+//! Maintains the certificate of the webhooks and the configurations that trust it. One leader does; all replicas serve.
+
+use crate::certificate::Stored;
+use crate::registration::{self, Endpoint, PodScope};
+use crate::server::SECRET;
+use kai_clock::Clock;
+use kai_runtime::api::{Api, Part};
+use kai_runtime::kind::{MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION};
+use kai_runtime::{Key, Process, ResourceKind};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Time between two checks: a deleted Secret or configuration is restored after it.
+const INTERVAL: Duration = Duration::from_secs(30);
+/// Time before a failed step is repeated.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// What is maintained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The Secret with the certificate.
+    pub secret: Key,
+    /// The DNS name or address that the API server calls.
+    pub host: String,
+    pub endpoint: Endpoint,
+    pub scope: PodScope,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error(transparent)]
+    Api(#[from] kai_runtime::api::Error),
+    #[error("cannot create a certificate")]
+    Certificate(#[from] rcgen::Error),
+}
+
+/// Runs until the process ends.
+pub async fn run(mut process: Process, options: Options) {
+    let (api, clock) = (process.api.clone(), process.clock);
+    tokio::select! {
+        biased;
+        () = process.failed() => {}
+        () = maintain(&api, clock, &options) => {}
+    }
+}
+
+async fn maintain(api: &Api, clock: Clock, options: &Options) {
+    loop {
+        let pause = match step(api, clock, options).await {
+            // The next step of a rotation follows at once.
+            Ok(true) => continue,
+            Ok(false) => INTERVAL,
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "cannot maintain the certificate and the configurations of the webhooks"
+                );
+                RETRY
+            }
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Does one step; returns whether the Secret was changed.
+async fn step(api: &Api, clock: Clock, options: &Options) -> Result<bool, Error> {
+    let secret = match api.get_dynamic(&SECRET, &options.secret).await {
+        Err(error) if error.is_not_found() => {
+            let Key { namespace, name } = &options.secret;
+            let empty = json!({
+                "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+                "metadata": {"name": name, "namespace": namespace, "labels": {"app": name}},
+            });
+            api.ensure_dynamic(&SECRET, namespace, &empty).await?;
+            return Ok(true);
+        }
+        found => found?,
+    };
+    let stored = Stored::of(&secret);
+    if stored.current.is_some() {
+        trust(api, options, &stored.ca_bundle()).await?;
+    }
+    let Some(mut patch) = stored.next_step(&options.host, clock.now())? else { return Ok(false) };
+    patch["metadata"]["resourceVersion"] = secret["metadata"]["resourceVersion"].clone();
+    api.patch_dynamic(&SECRET, &options.secret, Part::Main, &patch).await?;
+    Ok(true)
+}
+
+/// Creates missing configurations, and writes the certificates to trust into existing ones. Other fields of existing ones
+/// belong to the installation.
+async fn trust(api: &Api, options: &Options, ca_bundle: &str) -> Result<(), Error> {
+    let Options { endpoint, scope, .. } = options;
+    let wanted: [(ResourceKind, Value); 2] = [
+        (MUTATING_WEBHOOK_CONFIGURATION, registration::mutating(endpoint, ca_bundle, scope)),
+        (VALIDATING_WEBHOOK_CONFIGURATION, registration::validating(endpoint, ca_bundle, scope)),
+    ];
+    for (kind, wanted) in wanted {
+        let known = match api.get_dynamic(&kind, &Key::new("", kai_object::name(&wanted))).await {
+            Err(error) if error.is_not_found() => {
+                api.ensure_dynamic(&kind, "", &wanted).await?;
+                continue;
+            }
+            known => known?,
+        };
+        let mut new = known.clone();
+        for webhook in new.get_mut("webhooks").and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(client) = webhook.get_mut("clientConfig").and_then(Value::as_object_mut) {
+                client.insert("caBundle".to_owned(), Value::from(ca_bundle));
+            }
+        }
+        api.patch_difference_dynamic(&kind, Part::Main, &known, &new).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! Certificates in the cluster: the embedded API server calls the webhooks over TLS while they are rotated.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::core::v1::Secret;
+use kai_admission::managed::{self, Options};
+use kai_admission::registration::{self, Endpoint, PodScope};
+use kai_admission::{server, topology};
+use kai_runtime::api::{Api, Part};
+use kai_runtime::kind::{CUSTOM_RESOURCE_DEFINITION, NAMESPACE, VALIDATING_WEBHOOK_CONFIGURATION, builtin};
+use kai_runtime::{Key, Process, ResourceKind};
+use kai_sim::Cluster;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const SECRET: ResourceKind = builtin::<Secret>();
+
+/// The code of the answer to a topology whose alias is a node label, which only the webhook refuses.
+async fn create_invalid_topology(api: &Api, number: usize) -> u16 {
+    let kind = ResourceKind::of::<kai_api::Topology>();
+    let topology = json!({
+        "apiVersion": kind.api_version(), "kind": "Topology", "metadata": {"name": format!("t-{number}")},
+        "spec": {"levels": [{"nodeLabel": "zone", "alias": "zone"}]},
+    });
+    api.create_dynamic(&kind, "", &topology).await.map_or_else(|error| error.code(), |_| 201)
+}
+
+async fn certificate(api: &Api, secret: &Key) -> String {
+    let secret = api.get_dynamic(&SECRET, secret).await.unwrap();
+    secret["data"]["tls.crt"].as_str().unwrap_or_default().to_owned()
+}
+
+async fn cluster() -> Cluster {
+    let cluster = Cluster::builder().seed(1).without_controllers().start().await.unwrap();
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kai-scheduler"}});
+    cluster.api().create_dynamic(&NAMESPACE, "", &namespace).await.unwrap();
+    for definition in kai_api::crds().into_iter().filter(|crd| crd.spec.names.kind == "Topology") {
+        let definition = serde_json::to_value(definition).unwrap();
+        cluster.api().create_dynamic(&CUSTOM_RESOURCE_DEFINITION, "", &definition).await.unwrap();
+    }
+    cluster
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificate_is_created_trusted_and_rotated_without_a_failed_call() {
+    let cluster = cluster().await;
+    let api = cluster.api();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let authority = format!("127.0.0.1:{port}");
+    let secret = Key::new("kai-scheduler", "kai-admission-webhook-tls-secret");
+    let options = Options {
+        secret: secret.clone(),
+        host: "127.0.0.1".to_owned(),
+        endpoint: Endpoint::Url { authority: authority.clone() },
+        scope: PodScope::default(),
+    };
+    let serving = server::serve_from_secret(&authority, api.clone(), secret.clone(), topology::router());
+    let serving = tokio::spawn(serving.await.unwrap());
+    let lead = || {
+        let process = Process::start(api.clone(), cluster.clock(), "admission");
+        tokio::spawn(managed::run(process, options.clone()))
+    };
+    let leader = lead();
+    let mut number = 0;
+    loop {
+        number += 1;
+        assert!(number < 600, "the webhook never answers");
+        // Until the webhook is registered the topology is created; until it serves, the call fails.
+        if create_invalid_topology(api, number).await == 403 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    leader.abort();
+    let first = certificate(api, &secret).await;
+    let soon =
+        json!({"metadata": {"annotations": {"kai.scheduler/certificate-expires": "2020-01-01T00:00:00Z"}}});
+    api.patch_dynamic(&SECRET, &secret, Part::Main, &soon).await.unwrap();
+    let leader = lead();
+    while certificate(api, &secret).await == first {
+        number += 1;
+        assert!(number < 1200, "the certificate is never rotated");
+        assert_eq!(create_invalid_topology(api, number).await, 403);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(
+        create_invalid_topology(api, number + 1).await,
+        403,
+        "the served certificate is still trusted"
+    );
+    let key = Key::new("", registration::VALIDATING);
+    let configuration = api.get_dynamic(&VALIDATING_WEBHOOK_CONFIGURATION, &key).await.unwrap();
+    let decode = |text: &Value| String::from_utf8(STANDARD.decode(text.as_str().unwrap()).unwrap()).unwrap();
+    let bundle = decode(&configuration["webhooks"][1]["clientConfig"]["caBundle"]);
+    for trusted in [first, certificate(api, &secret).await] {
+        assert!(bundle.contains(&decode(&Value::from(trusted))));
+    }
+    leader.abort();
+    serving.abort();
+}
