@@ -8,7 +8,10 @@ use kai_testkit::report::{self, Replay};
 use std::path::PathBuf;
 
 /// Kinds of recordings whose replay needs more than the engine.
-const REPLAYS: &[Replay] = &[Replay { kind: "admission", run: admission::run }];
+const REPLAYS: &[Replay] = &[
+    Replay { kind: "admission", run: admission::run },
+    Replay { kind: "grouper", run: kai_testkit::grouper::run },
+];
 
 #[derive(Default, clap::Args)]
 pub(crate) struct Args {

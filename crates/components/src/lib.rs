@@ -14,6 +14,7 @@ pub mod rbac;
 pub mod signals;
 pub mod spec;
 pub mod supervisor;
+pub mod workload_rules;
 
 mod election_events;
 mod logging;

@@ -3,7 +3,8 @@
 //! One file per component: its service account, a `ClusterRole` for `watches` and `rules`, and a `Role` in each
 //! namespace where it has further rights, each with its binding.
 
-use crate::spec::{ComponentSpec, Rule, ServiceAccount};
+use crate::spec::{Component, ComponentSpec, Rule, ServiceAccount};
+use crate::workload_rules::workload_rules;
 use kai_api::well_known::name::NAMESPACE;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -38,7 +39,9 @@ fn roles(spec: &ComponentSpec) -> Vec<Role> {
         verbs: LIST_AND_WATCH,
         reason: watch.reason,
     });
-    let cluster = Role { namespace: None, rules: watched.chain(spec.rules.iter().copied()).collect() };
+    let of_workloads: &[Rule] = if spec.component == Component::PodGrouper { workload_rules() } else { &[] };
+    let rules = watched.chain(spec.rules.iter().chain(of_workloads).copied()).collect();
+    let cluster = Role { namespace: None, rules };
     let records_events = spec.rules.iter().any(|rule| rule.resources.contains(&"events"));
     let lease_rules = if records_events { vec![LEASE] } else { vec![LEASE, LEASE_EVENTS] };
     let lease = spec.lease.map(|_| Role { namespace: Some(NAMESPACE), rules: lease_rules });

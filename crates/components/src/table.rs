@@ -158,7 +158,7 @@ const POD_GROUPER: ComponentSpec = ComponentSpec {
     component: Component::PodGrouper,
     name: name::POD_GROUPER,
     command: "pod-grouper",
-    aliases: &[],
+    aliases: &["podgrouper"],
     about: "Run the pod grouper, which creates pod groups for workloads",
     command_line: CommandLine::of::<flags::PodGrouperFlags>(),
     start: |StartContext { process, options, .. }| {
@@ -180,8 +180,6 @@ const POD_GROUPER: ComponentSpec = ComponentSpec {
         rule(CORE, &["pods"], &["get", "patch"], "pod group annotation and subgroup label of pods"),
         EVENTS,
         rule(SCHEDULING, &["podgroups"], &["get", "create", "patch"], "pod groups of workloads"),
-        rule("apps", &["deployments", "replicasets", "statefulsets"], &["get"], "owner chain of pods"),
-        rule("batch", &["cronjobs", "jobs"], &["get"], "owner chain of pods"),
     ],
     namespaced_rules: &[],
     ports: PORTS_WITH_PROBES,

@@ -3,9 +3,9 @@
 //! A stored group keeps what is decided elsewhere: its queue, its node pool, how it is marked and its scheduling backoff.
 //! Labels and annotations are added and never removed. A group without a difference is not written.
 
-use crate::Options;
-use crate::metadata::Desired;
 use crate::objects::{MetaExt, PodSummary};
+use crate::options::Options;
+use crate::workload::Desired;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kai_api::pod_group::TopologyConstraint;
 use kai_api::well_known::{annotation, label};
@@ -114,11 +114,7 @@ fn owner(desired: &Desired) -> OwnerReference {
 }
 
 fn has_owner(stored: &PodGroup, desired: &Desired) -> bool {
-    let [known] = stored.metadata.owners() else { return false };
-    let wanted = owner(desired);
-    let identity =
-        |of: &OwnerReference| (of.api_version.clone(), of.kind.clone(), of.name.clone(), of.uid.clone());
-    identity(known) == identity(&wanted)
+    stored.metadata.owners() == [owner(desired)]
 }
 
 fn add_missing(known: &mut Option<BTreeMap<String, String>>, wanted: &BTreeMap<String, String>) {

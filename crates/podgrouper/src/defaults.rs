@@ -7,20 +7,20 @@ use serde::Deserialize;
 const KEY: &str = "types";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Defaults(Vec<OfKind>);
+pub struct Defaults(Vec<OfKind>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct OfKind {
+pub struct OfKind {
     type_name: String,
     group: String,
-    pub(super) priority_name: Option<String>,
-    pub(super) preemptibility: Option<String>,
+    pub priority_name: Option<String>,
+    pub preemptibility: Option<String>,
 }
 
 impl Defaults {
     /// A missing or malformed ConfigMap has no defaults.
-    pub(super) fn read(map: Option<&ConfigMap>) -> Self {
+    pub fn read(map: Option<&ConfigMap>) -> Self {
         let Some(text) = map.and_then(|map| map.data.as_ref()?.get(KEY)) else {
             return Self::default();
         };
@@ -33,8 +33,13 @@ impl Defaults {
         }
     }
 
+    /// Whether some kind has this priority class by default.
+    pub fn names_class(&self, class: &str) -> bool {
+        self.0.iter().any(|of| of.priority_name.as_deref() == Some(class))
+    }
+
     /// The defaults of a kind: those for its group, else those for its bare name.
-    pub(super) fn of(&self, (group, _, kind): (&str, &str, &str)) -> Option<&OfKind> {
+    pub fn of(&self, (group, _, kind): (&str, &str, &str)) -> Option<&OfKind> {
         let named = |group: &str| self.0.iter().rfind(|of| of.type_name == kind && of.group == group);
         named(group).or_else(|| named(""))
     }

@@ -1,6 +1,6 @@
 //! The objects that the pod grouper reads, reduced to the fields it reads, so that memory follows what is used.
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodSchedulingGroup};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kai_api::well_known::annotation;
 use kai_api::{PodGroup, PodGroupSpec};
@@ -18,11 +18,13 @@ pub struct PodSummary {
     pub status: PodStatusSummary,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpecSummary {
     pub scheduler_name: Option<String>,
     pub priority_class_name: Option<String>,
+    pub node_name: Option<String>,
+    pub scheduling_group: Option<PodSchedulingGroup>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -39,6 +41,8 @@ impl From<Pod> for PodSummary {
             spec: PodSpecSummary {
                 scheduler_name: spec.scheduler_name,
                 priority_class_name: spec.priority_class_name,
+                node_name: spec.node_name,
+                scheduling_group: spec.scheduling_group,
             },
             status: PodStatusSummary { phase: pod.status.and_then(|status| status.phase) },
         }
@@ -69,6 +73,21 @@ pub struct OwnerObject {
     pub metadata: ObjectMeta,
     #[serde(flatten)]
     pub data: Value,
+}
+
+impl OwnerObject {
+    /// The whole object.
+    pub(crate) fn to_json(&self) -> Value {
+        let mut object = self.data.clone();
+        if !object.is_object() {
+            object = Value::Object(serde_json::Map::new());
+        }
+        object["apiVersion"] = Value::from(self.api_version.as_str());
+        object["kind"] = Value::from(self.kind.as_str());
+        // Metadata has string keys, so serialisation cannot fail.
+        object["metadata"] = serde_json::to_value(&self.metadata).unwrap_or_default();
+        object
+    }
 }
 
 /// Reads of the optional maps and lists of metadata.
@@ -132,7 +151,7 @@ pub(crate) fn group_identity(group: &StoredGroup) -> Identity<'_> {
 /// assigns it to none.
 pub(crate) fn is_assigned_without_owners(pod: &PodSummary) -> bool {
     let group = pod.metadata.annotation(annotation::POD_GROUP).unwrap_or_default();
-    pod.metadata.owners().is_empty() && !group.is_empty()
+    pod.metadata.owners().is_empty() && pod.spec.scheduling_group.is_none() && !group.is_empty()
 }
 
 /// Leaves what identifies an object and its version.
@@ -172,9 +191,8 @@ pub(crate) fn trim_pod(pod: &mut PodSummary) {
 /// The group of a pod without owners is not compared again once the pod is assigned, so only its identity is stored.
 pub(crate) fn trim_group(group: &mut StoredGroup) {
     trim_metadata(&mut group.metadata);
-    if let [owner] = group.metadata.owners()
-        && owner.kind == "Pod"
-    {
+    let of_pod = |top: &str| top.ends_with("\nkind: Pod\n");
+    if group.metadata.annotation(annotation::TOP_OWNER).is_some_and(of_pod) {
         trim_to_identity(&mut group.metadata);
         group.spec = None;
     }

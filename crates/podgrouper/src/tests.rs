@@ -1,8 +1,16 @@
 //! The desired pod group of a pod, as tables.
 
-use super::*;
+use crate::cluster::{ClusterView, ReadObjects, StoredGroupView};
+use crate::defaults::Defaults;
+use crate::objects::{OwnerObject, PodSummary};
+use crate::workload::{Desired, Workload};
+use crate::{Invalid, Options, parse_selector, table};
 use kai_api::pod_group::Preemptibility;
+use kai_api::well_known::annotation;
+use kai_runtime::Key;
+use proptest::prelude::*;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// A pod with its owners, in a cluster with these priority classes and groups.
 struct Case {
@@ -25,22 +33,41 @@ fn case(pod: Value, owners: Vec<Value>) -> Case {
     }
 }
 
+impl ClusterView for Case {
+    fn priority_class_exists(&self, name: &str) -> bool {
+        self.classes.contains(&name)
+    }
+
+    fn group(&self, key: &Key) -> Option<StoredGroupView> {
+        self.groups.contains(&key.name.as_str()).then(StoredGroupView::default)
+    }
+
+    fn groups_named(&self, _: &str, base: &str) -> Vec<StoredGroupView> {
+        let named = self.groups.iter().filter(|name| name.starts_with(base));
+        named.map(|_| StoredGroupView::default()).collect()
+    }
+
+    fn pods_labelled(&self, _: &str, _: &str, _: &str) -> Vec<Arc<PodSummary>> {
+        Vec::new()
+    }
+}
+
 impl Case {
-    fn group(&self) -> Result<Desired, Error> {
+    fn group(&self) -> Result<Desired, Invalid> {
         let pod: PodSummary = serde_json::from_value(self.pod.clone()).unwrap();
         let owners = self.owners.iter().map(|owner| serde_json::from_value(owner.clone()).unwrap());
-        let owners: Vec<OwnerObject> = owners.collect();
+        let owners: Vec<Arc<OwnerObject>> = owners.map(Arc::new).collect();
         let defaults = self.defaults.clone().map(|map| serde_json::from_value(map).unwrap());
-        let workload = Workload {
+        table::desired(&Workload {
             pod: &pod,
             owners: &owners,
             options: &self.options,
             defaults: &Defaults::read(defaults.as_ref()),
-            priority_class_exists: &|class| self.classes.contains(&class),
-            group_exists: &|key| self.groups.contains(&&*key.name),
-        };
-        let (group, version, kind) = workload.top_kind();
-        grouping_of(group, version, kind)(&workload)
+            cluster: self,
+            objects: &ReadObjects::default(),
+            inherited: None,
+            wrapped: None,
+        })
     }
 
     fn ok(&self) -> Desired {
@@ -80,11 +107,11 @@ fn pod_without_owners_has_its_own_group() {
 #[test]
 fn group_of_an_owner_with_a_long_name_has_a_valid_name() {
     let uid = "0c2c8c5e-7b0e-4f0e-9d3c-0a6b8d3c4f5e";
-    let name = crate::metadata::name_of(&"j".repeat(253), uid);
+    let name = crate::workload::name_of(&"j".repeat(253), uid);
     assert_eq!(name.len(), 253);
     assert!(name.starts_with("pg-j") && name.ends_with(&format!("j-{uid}")), "{name}");
     let cut_at_a_dot = format!("{}.{}", "j".repeat(212), "k".repeat(40));
-    assert_eq!(crate::metadata::name_of(&cut_at_a_dot, uid), format!("pg-{}-{uid}", "j".repeat(212)));
+    assert_eq!(crate::workload::name_of(&cut_at_a_dot, uid), format!("pg-{}-{uid}", "j".repeat(212)));
 }
 
 #[test]
@@ -216,7 +243,121 @@ fn names_that_are_not_plain_yaml_are_quoted() {
 fn selectors_ignore_items_without_a_value_and_are_encoded() {
     let options = Options { pod_label_selector: parse_selector("a=b,junk,c/d=e"), ..Options::default() };
     assert_eq!(
-        pod_query(&options),
+        crate::informer_view::pod_query(&options),
         "fieldSelector=spec.schedulerName%3Dkai-scheduler&labelSelector=a%3Db%2Cc%2Fd%3De"
     );
+}
+
+#[test]
+fn pods_of_a_deployment_are_grouped_one_by_one() {
+    let mut owner = job(json!({"kai.scheduler/queue": "q"}), json!({}));
+    owner["apiVersion"] = json!("apps/v1");
+    owner["kind"] = json!("Deployment");
+    let desired = case(pod(json!({}), json!({})), vec![owner]).ok();
+    assert_eq!((desired.name.as_str(), desired.owner.kind.as_str()), ("pg-p-u1", "Pod"));
+    assert_eq!((desired.queue.as_str(), desired.priority_class.as_str()), ("q", "inference"));
+}
+
+#[test]
+fn wildcard_entries_hold_for_any_version() {
+    assert!(table::find("run.ai", "v9", "TrainingWorkload").is_some());
+    assert!(table::find("batch", "v9", "Job").is_none());
+    assert_eq!(table::TABLE.len(), 42);
+}
+
+#[test]
+fn counts_beyond_32_bits_and_names_that_no_server_takes_are_refused() {
+    let owner = |spec: Value| {
+        let mut owner = job(json!({}), json!({}));
+        owner["apiVersion"] = json!("kubeflow.org/v1");
+        owner["kind"] = json!("TFJob");
+        owner["spec"] = spec;
+        owner
+    };
+    let of =
+        |spec: Value| case(pod(json!({}), json!({})), vec![owner(spec)]).group().unwrap_err().to_string();
+    let beyond = of(json!({"tfReplicaSpecs": {"Worker": {"replicas": 4_294_967_296i64}}}));
+    assert!(
+        beyond.contains("`spec.tfReplicaSpecs.Worker.replicas` is 4294967296, which is beyond 32 bits"),
+        "{beyond}"
+    );
+    let most = i32::MAX;
+    let sum = of(json!({"tfReplicaSpecs": {"Worker": {"replicas": most}, "Chief": {"replicas": most}}}));
+    assert!(sum.contains("together beyond 32 bits"), "{sum}");
+    let wrong = of(json!({"tfReplicaSpecs": 7}));
+    assert!(wrong.contains("`spec.tfReplicaSpecs` must be an object"), "{wrong}");
+    let labels = json!({"spark-app-name": "etl", "spark-app-selector": "Spark_1"});
+    let named = case(pod(labels, json!({})), vec![]).group().unwrap_err().to_string();
+    assert!(named.contains("`Spark_1` is no valid name"), "{named}");
+}
+
+/// Any JSON, with the names that rules look for.
+fn any_json() -> impl Strategy<Value = Value> {
+    let names = prop_oneof![
+        Just("spec"),
+        Just("status"),
+        Just("replicas"),
+        Just("size"),
+        Just("Worker"),
+        Just("template"),
+        Just("name"),
+        Just("pytorchReplicaSpecs"),
+        Just("leaderWorkerTemplate"),
+        Just("replicatedJobs"),
+        Just("workerGroupSpecs"),
+        Just("metadata"),
+        Just("annotations"),
+        Just("subGroupPolicy"),
+        Just("subGroupSize"),
+        Just("minReplicas"),
+    ];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        (-3i64..20).prop_map(Value::from),
+        ".{0,6}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(5, 40, 5, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((names.clone(), inner), 0..5).prop_map(|fields| fields
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect()),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_owner_or_pod_makes_a_rule_panic(
+        spec in any_json(),
+        status in any_json(),
+        values in prop::collection::vec(("[a-z0-9./-]{0,40}", ".{0,12}"), 0..4),
+        numbers in prop::collection::vec("-?[0-9]{0,12}", 6),
+        at in 0..table::TABLE.len(),
+    ) {
+        let entry = &table::TABLE[at];
+        let known = [
+            "leaderworkerset.sigs.k8s.io/worker-index", "leaderworkerset.sigs.k8s.io/group-index",
+            "training.kubeflow.org/replica-index", "jobset.sigs.k8s.io/job-index", "kai.scheduler/segment-size",
+            "kai.scheduler/batch-min-member",
+        ];
+        let mut map: serde_json::Map<String, Value> =
+            known.iter().zip(&numbers).map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+        map.extend(values.into_iter().map(|(key, value)| (key, json!(value))));
+        map.insert("training.kubeflow.org/replica-type".to_owned(), json!("worker"));
+        map.insert("jobset.sigs.k8s.io/replicatedjob-name".to_owned(), json!("a"));
+        let version = entry.version.unwrap_or("v1");
+        let owner = json!({
+            "apiVersion": if entry.group.is_empty() { version.to_owned() } else { format!("{}/{version}", entry.group) },
+            "kind": entry.kind,
+            "metadata": {"name": "o", "uid": "u", "labels": map, "annotations": map},
+            "spec": spec, "status": status,
+        });
+        let pod = pod(Value::Object(map.clone()), Value::Object(map));
+        let _ = case(pod.clone(), vec![owner.clone()]).group();
+        let _ = case(pod, vec![owner.clone(), owner]).group();
+    }
 }

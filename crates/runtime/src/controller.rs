@@ -312,9 +312,19 @@ pub async fn run_dynamic<C: DynamicController>(controller: C, context: Context) 
 
 /// Runs a controller. Never returns.
 pub async fn run<C: Controller>(controller: C, context: Context) {
-    let controller = Arc::new(controller);
+    let queue = queue::<C>(&context);
+    run_on(Arc::new(controller), context, queue).await;
+}
+
+/// The queue of a controller, measured where the context has metrics.
+pub fn queue<C: Controller>(context: &Context) -> Arc<WorkQueue> {
     let measured = context.metrics.as_ref();
-    let queue = Arc::new(measured.map_or_else(WorkQueue::default, |to| WorkQueue::measured(C::NAME, to)));
+    Arc::new(measured.map_or_else(WorkQueue::default, |to| WorkQueue::measured(C::NAME, to)))
+}
+
+/// Runs a controller whose queue also gets keys from elsewhere. Never returns.
+pub async fn run_on<C: Controller>(controller: Arc<C>, context: Context, queue: Arc<WorkQueue>) {
+    let measured = context.metrics.as_ref();
     let metrics = measured.map(|to| ControllerMetrics::register(C::NAME, controller.workers(), to));
     let watches = controller.watches();
     for watch in &watches {

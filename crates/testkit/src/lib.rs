@@ -3,6 +3,7 @@
 //! Used from `tests/` folders and `xtask`, never linked into a shipped binary.
 
 pub mod calls;
+pub mod grouper;
 pub mod hostile;
 pub mod random;
 pub mod report;

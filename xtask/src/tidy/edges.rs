@@ -78,7 +78,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "kai-units",
         ],
     ),
-    ("kai-testkit", &["kai-api", "kai-cache", "kai-engine", "kai-units"]),
+    ("kai-testkit", &["kai-api", "kai-cache", "kai-engine", "kai-podgrouper", "kai-runtime", "kai-units"]),
     (
         "xtask",
         &[

@@ -198,3 +198,99 @@ async fn invalid_pod_group_is_not_written_and_gets_an_event() {
     let repaired = test.until(&k::POD_GROUP, &name, |group| group["spec"]["minMember"] == 1).await;
     assert_eq!(repaired["spec"]["queue"], "chosen");
 }
+
+fn minimum(value: &str) -> Value {
+    json!({"metadata": {"annotations": {"kai.scheduler/batch-min-member": value}}})
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn changed_owner_changes_the_group_with_one_write() {
+    let test = TestCluster::new(&[Component::Grouper]).await;
+    test.create(&k::JOB, job("train", 3, &json!({}), &json!({}))).await;
+    test.sleep(300.0).await;
+    let name = object::name(&test.list(&k::POD_GROUP).await[0]).to_owned();
+    let before = test.writes(Component::Grouper).len();
+    test.patch(&k::JOB, "train", minimum("3")).await;
+    test.sleep(120.0).await;
+    let group = test.find(&k::POD_GROUP, &name).await.unwrap();
+    assert_eq!(group["spec"]["minMember"], 3, "{group:#}");
+    assert_eq!(test.writes(Component::Grouper).len(), before + 1);
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn priority_class_that_appears_later_is_applied() {
+    let test = TestCluster::new(&[Component::Grouper]).await;
+    test.create(&k::JOB, job("train", 1, &json!({"priorityClassName": "urgent"}), &json!({}))).await;
+    test.sleep(10.0).await;
+    let name = object::name(&test.list(&k::POD_GROUP).await[0]).to_owned();
+    assert_eq!(test.find(&k::POD_GROUP, &name).await.unwrap()["spec"]["priorityClassName"], "train");
+    let class = json!({"metadata": {"name": "urgent"}, "value": 70});
+    test.create(&kai_runtime::kind::PRIORITY_CLASS, class).await;
+    test.until(&k::POD_GROUP, &name, |group| group["spec"]["priorityClassName"] == "urgent").await;
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn deleted_group_is_restored_by_a_pod_that_is_not_the_first() {
+    let test = TestCluster::new(&[Component::Grouper]).await;
+    test.create(&k::JOB, job("train", 2, &json!({}), &json!({}))).await;
+    test.sleep(5.0).await;
+    let first = object::name(&test.list(&k::POD).await[0]).to_owned();
+    let run_for = json!({"metadata": {"annotations": {"sim.kai.scheduler/run-for": "1s"}}});
+    test.patch(&k::POD, &first, run_for).await;
+    test.bind(&first, "node-1").await;
+    test.until(&k::POD, &first, |pod| object::str_at(pod, "/status/phase") == "Succeeded").await;
+    let name = object::name(&test.list(&k::POD_GROUP).await[0]).to_owned();
+    let old = test.find(&k::POD_GROUP, &name).await.unwrap();
+    test.delete(&k::POD_GROUP, &name).await;
+    test.until(&k::POD_GROUP, &name, |group| object::uid(group) != object::uid(&old)).await;
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn pods_whose_owners_form_a_cycle_or_are_unknown_wait_with_one_event() {
+    let test = TestCluster::new(&[Component::Grouper]).await;
+    test.create(&kai_runtime::kind::CONFIG_MAP, json!({"metadata": {"name": "own"}})).await;
+    let stored = test.find(&kai_runtime::kind::CONFIG_MAP, "own").await.unwrap();
+    let own = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "own", "uid": object::uid(&stored)}]);
+    test.patch(&kai_runtime::kind::CONFIG_MAP, "own", json!({"metadata": {"ownerReferences": own}})).await;
+    let owners = [
+        ("cyclic", own, "form a cycle"),
+        (
+            "unserved",
+            json!([{"apiVersion": "nowhere.example/v1", "kind": "Ghost", "name": "g", "uid": "u"}]),
+            "install its CustomResourceDefinition",
+        ),
+        (
+            "gone",
+            json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "none", "uid": "u"}]),
+            "does not exist",
+        ),
+    ];
+    for (name, owner, _) in &owners {
+        let mut waiting = pod(name, &json!({}), &json!({}));
+        waiting["metadata"]["ownerReferences"] = owner.clone();
+        test.create(&k::POD, waiting).await;
+    }
+    test.sleep(300.0).await;
+    assert_eq!(test.list(&k::POD_GROUP).await.len(), 0);
+    let events = test.list(&EVENT).await;
+    for (name, _, text) in owners {
+        let about: Vec<&Value> =
+            events.iter().filter(|event| event["involvedObject"]["name"] == name).collect();
+        assert_eq!(about.len(), 1, "{name}: {events:#?}");
+        assert!(object::str_at(about[0], "/message").contains(text), "{about:#?}");
+    }
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn owner_is_read_once_for_many_pods() {
+    let test = TestCluster::new(&[Component::Grouper]).await;
+    test.create(&k::JOB, job("train", 40, &json!({}), &json!({}))).await;
+    test.sleep(1.0).await;
+    let lines = test.cluster.journal().lines();
+    let client = Component::Grouper.client();
+    let reads = lines
+        .iter()
+        .filter(|line| line.contains(client) && line.contains("GET ") && line.contains("/jobs/train"));
+    let count = reads.count();
+    assert!((1..=10).contains(&count), "{count} reads, at most one for each worker");
+}

@@ -1,7 +1,7 @@
 //! Created and updated pod groups, as tables.
 
 use super::*;
-use crate::metadata::Owner;
+use crate::workload::Owner;
 use kai_api::pod_group::SubGroup;
 
 fn desired() -> Desired {

@@ -1,6 +1,7 @@
 //! The roles in `deploy/rbac`: no request of a component is forbidden, and no granted permission is unused.
 
 use super::control_plane::{NAMESPACE, RESERVATION};
+use kai_components::workload_rules::is_third_party;
 use kai_object as object;
 use kai_runtime::api::{Api, Part};
 use kai_runtime::kind::{
@@ -78,7 +79,9 @@ pub(super) fn roles() -> Vec<Role> {
         let mut rules = BTreeSet::new();
         for rule in role["rules"].as_array().into_iter().flatten() {
             for group in strings(rule, "apiGroups") {
-                for resource in strings(rule, "resources") {
+                // A plain cluster serves no third-party workloads, so nothing can use rights on them.
+                let served = |resource: &String| !is_third_party(&group, resource);
+                for resource in strings(rule, "resources").into_iter().filter(served) {
                     rules.extend(
                         strings(rule, "verbs")
                             .into_iter()

@@ -2,27 +2,43 @@
 //!
 //! Every kind starts from [`Workload::metadata`] and changes what is specific to it.
 
-use crate::Options;
+use crate::cluster::{ClusterView, ReadObjects};
 use crate::defaults::Defaults;
+use crate::error::Invalid;
+use crate::kind::skip_top;
 use crate::objects::{MetaExt, OwnerObject, PodSummary};
+use crate::options::Options;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kai_api::pod_group::{Preemptibility, SubGroup, TopologyConstraint};
 use kai_api::well_known::{annotation, label, name, priority_class};
 use kai_object as object;
-use kai_runtime::Key;
 use kai_units::{Span, duration};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A pod with its owners and what else is needed to group it.
+#[derive(Clone, Copy)]
 pub struct Workload<'a> {
     pub pod: &'a PodSummary,
-    /// Nearest first; empty where the pod has no owner that may be read.
-    pub owners: &'a [OwnerObject],
+    /// Nearest first; empty where the pod has no owner.
+    pub owners: &'a [Arc<OwnerObject>],
     pub options: &'a Options,
-    pub(super) defaults: &'a Defaults,
-    pub priority_class_exists: &'a dyn Fn(&str) -> bool,
-    pub group_exists: &'a dyn Fn(&Key) -> bool,
+    pub defaults: &'a Defaults,
+    pub cluster: &'a dyn ClusterView,
+    /// What the rule of the kind asked for.
+    pub objects: &'a ReadObjects,
+    /// Labels and annotations of a wrapping object above the owners.
+    pub inherited: Option<&'a ObjectMeta>,
+    /// The owners below a wrapping object as they are, without what the topmost inherits. As in KAI, rules that read all
+    /// owners read these.
+    pub wrapped: Option<&'a [Arc<OwnerObject>]>,
+}
+
+impl std::fmt::Debug for Workload<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Workload").field("pod", &self.pod.metadata.name).finish_non_exhaustive()
+    }
 }
 
 /// The desired pod group of a pod.
@@ -45,6 +61,43 @@ pub struct Desired {
     pub sub_groups: Vec<SubGroup>,
     /// The subgroup of the pod.
     pub sub_group: Option<String>,
+}
+
+impl Desired {
+    /// Refuses what the API server would refuse, with the reason.
+    pub(crate) fn check(&self) -> Result<(), Invalid> {
+        let invalid = |problem: String| Invalid::new(&self.owner.kind, &self.owner.name, problem);
+        if !is_dns(&self.name, SUBDOMAIN_MAX, &['.']) {
+            return Err(invalid(format!("`{}` is no valid name of a pod group", self.name)));
+        }
+        let mut minima = vec![(String::new(), Some(self.min_member)), (String::new(), self.min_sub_group)];
+        for sub_group in &self.sub_groups {
+            if !is_dns(&sub_group.name, LABEL_MAX, &[]) {
+                return Err(invalid(format!("`{}` is no valid name of a subgroup", sub_group.name)));
+            }
+            let of = format!(" of subgroup `{}`", sub_group.name);
+            minima.extend([(of.clone(), sub_group.min_member), (of, sub_group.min_sub_group)]);
+        }
+        for (of, minimum) in minima {
+            if let Some(minimum) = minimum.filter(|minimum| *minimum < 0) {
+                return Err(invalid(format!("the minimum{of} is {minimum}, and must not be negative")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The longest name of an object.
+const SUBDOMAIN_MAX: usize = 253;
+/// The longest value of a label, which names the subgroup of a pod.
+const LABEL_MAX: usize = 63;
+
+/// Whether a text is a name of lower-case letters, digits, dashes and the further characters (RFC 1123).
+fn is_dns(text: &str, max: usize, further: &[char]) -> bool {
+    let is_edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    text.len() <= max
+        && text.split(further).all(|part| part.starts_with(is_edge) && part.ends_with(is_edge))
+        && text.chars().all(|c| is_edge(c) || c == '-' || further.contains(&c))
 }
 
 /// The owner reference of a pod group.
@@ -72,7 +125,63 @@ pub enum Sources {
     AllOwners,
 }
 
+impl Top<'_> {
+    /// The number in an annotation of the object.
+    pub(crate) fn annotation_number(&self, name: &str, text: &str) -> Result<i32, Invalid> {
+        text.parse().map_err(|_| {
+            let problem = format!("annotation `{name}` is `{text}`, which is not a whole number");
+            Invalid::new(self.kind, self.metadata.name_str(), problem)
+        })
+    }
+}
+
 impl<'a> Workload<'a> {
+    /// The same pod below other owners.
+    pub(crate) fn below<'b>(&'b self, owners: &'b [Arc<OwnerObject>]) -> Workload<'b> {
+        Workload { owners, ..*self }
+    }
+
+    /// The topmost owner, for rules of kinds that are owners.
+    pub(crate) fn top_object(&self) -> Result<&'a OwnerObject, Invalid> {
+        let top = self.owners.last().map(AsRef::as_ref);
+        top.ok_or_else(|| self.pod_invalid("it has no owner"))
+    }
+
+    pub(crate) fn pod_invalid(&self, problem: impl Into<String>) -> Invalid {
+        Invalid::new("Pod", self.pod.metadata.name_str(), problem)
+    }
+
+    /// An object with the labels and annotations of the wrapping object that it lacks.
+    pub(crate) fn with_inherited(&self, object: &OwnerObject) -> OwnerObject {
+        let mut object = object.clone();
+        if let Some(inherited) = self.inherited {
+            skip_top::inherit(&mut object.metadata, inherited);
+        }
+        object
+    }
+
+    /// Makes a group of the pod alone of the group of a workload.
+    pub(crate) fn make_per_pod(&self, desired: &mut Desired) {
+        let metadata = &self.pod.metadata;
+        desired.name = name_of(metadata.name_str(), metadata.uid_str());
+        desired.owner = Owner {
+            api_version: "v1".to_owned(),
+            kind: "Pod".to_owned(),
+            name: metadata.name_str().to_owned(),
+            uid: metadata.uid_str().to_owned(),
+        };
+    }
+
+    /// The node pool of the pod, unless the workload names one.
+    pub(crate) fn add_node_pool(&self, desired: &mut Desired) {
+        let pool = &self.options.node_pool_label_key;
+        if !pool.is_empty()
+            && let Some(value) = self.pod.metadata.label(pool)
+        {
+            desired.labels.entry(pool.clone()).or_insert_with(|| value.to_owned());
+        }
+    }
+
     pub fn top(&self) -> Top<'a> {
         match self.owners.last() {
             Some(owner) => {
@@ -92,10 +201,9 @@ impl<'a> Workload<'a> {
     /// What all kinds share; `class` is the priority class where none is named.
     pub fn metadata(&self, sources: Sources, class: &str) -> Desired {
         let top = self.top();
+        let all = self.wrapped.unwrap_or(self.owners);
         let owners: Vec<&ObjectMeta> = match sources {
-            Sources::AllOwners if !self.owners.is_empty() => {
-                self.owners.iter().map(|owner| &owner.metadata).collect()
-            }
+            Sources::AllOwners if !all.is_empty() => all.iter().map(|owner| &owner.metadata).collect(),
             Sources::AllOwners | Sources::TopOwner => vec![top.metadata],
         };
         let owner = Owner {
@@ -117,7 +225,7 @@ impl<'a> Workload<'a> {
             preemptibility: self.preemptibility(&owners),
             preemption_delay: self.duration(&owners, annotation::PREEMPTION_DELAY, |span| span.0 >= 0),
             staleness_grace_period: self.duration(&owners, annotation::STALENESS_GRACE_PERIOD, |_| true),
-            topology: topology(top.metadata),
+            topology: topology_of(top.metadata),
             sub_groups: Vec::new(),
             sub_group: None,
         }
@@ -161,7 +269,7 @@ impl<'a> Workload<'a> {
         let named = owners.iter().filter_map(|owner| owner.label(label::PRIORITY_CLASS).or(of_pod));
         let by_kind = self.defaults.of(self.top_kind()).and_then(|of| of.priority_name.as_deref());
         let mut candidates = named.chain(by_kind).filter(|class| !class.is_empty());
-        candidates.find(|class| (self.priority_class_exists)(class)).unwrap_or(class).to_owned()
+        candidates.find(|class| self.cluster.priority_class_exists(class)).unwrap_or(class).to_owned()
     }
 
     fn preemptibility(&self, owners: &[&ObjectMeta]) -> Option<Preemptibility> {
@@ -204,7 +312,7 @@ impl PreemptibilitySetting {
     }
 }
 
-fn topology(top: &ObjectMeta) -> TopologyConstraint {
+pub(crate) fn topology_of(top: &ObjectMeta) -> TopologyConstraint {
     let of = |name| top.annotation(name).unwrap_or_default().to_owned();
     TopologyConstraint {
         topology: of(annotation::TOPOLOGY),
@@ -221,7 +329,11 @@ pub fn name_of(name: &str, uid: &str) -> String {
 }
 
 /// The priority class of kinds without another default.
-pub const TRAIN: &str = priority_class::TRAIN;
+pub(crate) const TRAIN: &str = priority_class::TRAIN;
+/// The priority class of interactive kinds.
+pub(crate) const BUILD: &str = priority_class::BUILD;
+/// The priority class of kinds that serve.
+pub(crate) const INFERENCE: &str = priority_class::INFERENCE;
 
 /// The owner as YAML, the value of KAI's top-owner annotation.
 fn as_yaml(owner: &Owner) -> String {
@@ -235,7 +347,9 @@ fn as_yaml(owner: &Owner) -> String {
     ];
     // Every JSON string is a YAML string; plain words are not quoted.
     let quoted = |value: &str| {
-        let is_plain = value.starts_with(|first: char| first.is_ascii_alphabetic())
+        // A uid is no number and no date, even if it starts with a digit.
+        let is_uid = || value.len() == 36 && value.split('-').count() == 5;
+        let is_plain = (value.starts_with(|first: char| first.is_ascii_alphabetic()) || is_uid())
             && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'/'))
             && !["true", "false", "null", "yes", "no", "on", "off", "y", "n"]
                 .contains(&&*value.to_lowercase());

@@ -1,0 +1,385 @@
+//! The live pod grouper: pods in, pod groups and assignments out.
+//!
+//! Terminated and terminating pods are ignored, and so are pods and owners with the skip annotation. A pod that cannot be
+//! grouped gets an event and is retried with backoff; its group, if there is one, stays as it is. A stored pod group that
+//! does not deserialise is never written: it gets an event, and its pods are retried.
+
+use crate::apply;
+use crate::defaults::Defaults;
+use crate::error::Error;
+use crate::informer_view::{BY_GROUP, BY_OWNER, InformerView, assigned_group, informers};
+use crate::objects::{MetaExt, PodSummary, StoredGroup, is_assigned_without_owners, key_of};
+use crate::options::Options;
+use crate::owner_chain;
+use crate::plan::{self, Inputs};
+use crate::reader::Reader;
+use crate::workload::Desired;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use kai_api::PodGroup;
+use kai_api::well_known::{annotation, label};
+use kai_runtime::api::{self, Part};
+use kai_runtime::controller::{self, Action, Context, Controller, Watch};
+use kai_runtime::event::{Event, EventType, Recorder, Regarding};
+use kai_runtime::informer::Informers;
+use kai_runtime::kind::POD;
+use kai_runtime::process::Process;
+use kai_runtime::work_queue::WorkQueue;
+use kai_runtime::{Key, ResourceKind};
+use parking_lot::Mutex;
+use rustc_hash::{FxHashMap, FxHasher};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// Delay of the first retry of a pod that cannot be grouped; it doubles.
+const RETRY_MIN: Duration = Duration::from_secs(1);
+/// The longest delay.
+const RETRY_MAX: Duration = Duration::from_secs(60);
+/// How often cached owners are checked for being due for another read.
+const REFRESH: Duration = Duration::from_secs(5);
+
+/// Runs the pod grouper. Never returns.
+pub async fn run(mut process: Process, options: Options) {
+    let informers = Arc::new(informers(&options));
+    informers.start(&process.api, &process.health, &mut process.tasks);
+    let context = Context::of(&process, informers);
+    let grouper = Arc::new(Grouper {
+        options,
+        recorder: process.recorder.clone(),
+        reader: Reader::new(process.api.clone()),
+        reconciled: Mutex::default(),
+        failures: Mutex::default(),
+        writing: Mutex::default(),
+    });
+    let queue = controller::queue::<Grouper>(&context);
+    tokio::select! {
+        biased;
+        () = process.failed() => {}
+        () = controller::run_on(Arc::clone(&grouper), context.clone(), Arc::clone(&queue)) => {}
+        () = grouper.follow_owners(&context, &queue) => {}
+    }
+}
+
+struct Grouper {
+    options: Options,
+    recorder: Recorder,
+    reader: Reader,
+    /// Fingerprints of pods and their groups for which nothing was left to do.
+    reconciled: Mutex<FxHashMap<Key, u64>>,
+    /// How often in a row pods could not be grouped.
+    failures: Mutex<FxHashMap<Key, u32>>,
+    /// Groups that are being written: the pods of a gang are reconciled at the same time, and one write is enough.
+    writing: Mutex<FxHashMap<Key, Weak<tokio::sync::Mutex<()>>>>,
+}
+
+impl Controller for Grouper {
+    /// As KAI's controller is called in metrics.
+    const NAME: &'static str = "pod";
+
+    fn workers(&self) -> usize {
+        self.options.max_concurrent_reconciles
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let mut watches = vec![
+            Watch::of(POD, |_: &Self, _, pod: &PodSummary| vec![key_of(&pod.metadata)]),
+            Watch::of(ResourceKind::of::<PodGroup>(), |_, informers, group: &StoredGroup| {
+                // One pod that runs or waits is enough to restore a group.
+                let key = key_of(&group.metadata).to_string();
+                let pods = informers.store::<PodSummary>().by_index(BY_GROUP, &key);
+                let live = pods.iter().find(|pod| !plan::is_ending(pod));
+                live.map(|pod| key_of(&pod.metadata)).into_iter().collect()
+            }),
+            Watch::typed(|grouper: &Self, informers, class: &PriorityClass| {
+                grouper.of_priority_class(informers, class.metadata.name_str())
+            }),
+        ];
+        if !self.options.namespace_label_selector.is_empty() {
+            watches.push(Watch::typed(|_, informers, namespace: &Namespace| {
+                let pods = informers.store::<PodSummary>().in_namespace(namespace.metadata.name_str());
+                pods.iter().map(|pod| key_of(&pod.metadata)).collect()
+            }));
+        }
+        if self.options.default_priorities.is_some() {
+            // Defaults apply to every kind, so that every owner may be affected.
+            watches.push(Watch::typed(|grouper: &Self, informers, _: &ConfigMap| {
+                grouper.pods_of(informers, &grouper.reader.first_owners(|_| true))
+            }));
+        }
+        watches
+    }
+
+    async fn reconcile(&self, context: &Context, key: &Key) -> api::Result<Action> {
+        let pods = context.informers.store::<PodSummary>();
+        let Some(mut pod) = pods.get(key).filter(|pod| !has_group(&context.informers, pod)) else {
+            self.forget(key);
+            return Ok(Action::AwaitChange);
+        };
+        if is_assigned_without_owners(&pod) {
+            // Its group was deleted, and the store has only the identity of such pods.
+            match context.api.get::<Pod>(key).await {
+                Ok(whole) => pod = Arc::new(whole.into()),
+                Err(error) if error.is_not_found() => return Ok(Action::AwaitChange),
+                Err(error) => return Err(error),
+            }
+        }
+        if !is_responsible(&self.options, &context.informers, &pod) {
+            self.forget(key);
+            return Ok(Action::AwaitChange);
+        }
+        if self.reconciled.lock().get(key) == Some(&fingerprint(&context.informers, &pod)) {
+            return Ok(Action::AwaitChange);
+        }
+        match self.group(context, &pod).await {
+            Ok(()) => {
+                self.failures.lock().remove(key);
+                if let Some(pod) = pods.get(key).filter(|pod| !is_assigned_without_owners(pod)) {
+                    self.reconciled.lock().insert(key.clone(), fingerprint(&context.informers, &pod));
+                }
+                Ok(Action::AwaitChange)
+            }
+            Err(Error::Api(error)) if error.is_conflict() || error.is_transient() => Err(error),
+            Err(Error::Owner(owner_chain::Error::Read(error))) if error.is_transient() => Err(error),
+            // Its owner may go before it does.
+            Err(_) if plan::is_leaving_launcher(&pod) => Ok(Action::AwaitChange),
+            Err(error) => {
+                self.report(&pod, &error);
+                Ok(Action::RequeueAfter(self.backoff(key)))
+            }
+        }
+    }
+}
+
+impl Grouper {
+    /// Groups the pods of owners again that changed. Never returns.
+    async fn follow_owners(&self, context: &Context, queue: &WorkQueue) {
+        let pods = context.informers.store::<PodSummary>();
+        loop {
+            tokio::time::sleep(REFRESH).await;
+            let changed = self.reader.refresh(|uid| !pods.by_index(BY_OWNER, uid).is_empty()).await;
+            for key in self.pods_of(&context.informers, &changed) {
+                queue.add(key);
+            }
+        }
+    }
+
+    /// The pods below these first owners; they are computed anew.
+    fn pods_of(&self, informers: &Informers, first_owners: &BTreeSet<String>) -> Vec<Key> {
+        let pods = informers.store::<PodSummary>();
+        let keys: Vec<Key> = first_owners
+            .iter()
+            .flat_map(|uid| pods.by_index(BY_OWNER, uid))
+            .map(|pod| key_of(&pod.metadata))
+            .collect();
+        let mut reconciled = self.reconciled.lock();
+        for key in &keys {
+            reconciled.remove(key);
+        }
+        keys
+    }
+
+    /// The pods whose group may get this priority class, or lose it. Classes rarely change, so all pods are looked at.
+    fn of_priority_class(&self, informers: &Informers, class: &str) -> Vec<Key> {
+        let is_default = self.defaults(informers).names_class(class);
+        let mut owners = self
+            .reader
+            .first_owners(|owner| is_default || owner.metadata.label(label::PRIORITY_CLASS) == Some(class));
+        for pod in informers.store::<PodSummary>().list() {
+            let of_pod = pod.metadata.label(label::PRIORITY_CLASS) == Some(class)
+                || pod.spec.priority_class_name.as_deref() == Some(class);
+            if let Some(owner) = pod.metadata.owners().first().filter(|_| of_pod) {
+                owners.insert(owner.uid.clone());
+            }
+        }
+        self.pods_of(informers, &owners)
+    }
+
+    fn defaults(&self, informers: &Informers) -> Defaults {
+        let map = self.options.default_priorities.as_ref().and_then(|key| informers.get::<ConfigMap>(key));
+        Defaults::read(map.as_deref())
+    }
+
+    fn forget(&self, key: &Key) {
+        self.reconciled.lock().remove(key);
+        self.failures.lock().remove(key);
+    }
+
+    /// The delay before the next attempt at a pod that cannot be grouped.
+    fn backoff(&self, key: &Key) -> Duration {
+        let mut failures = self.failures.lock();
+        let count = failures.entry(key.clone()).or_default();
+        let delay = RETRY_MIN * 2u32.pow((*count).min(6));
+        *count = count.saturating_add(1);
+        delay.min(RETRY_MAX)
+    }
+
+    async fn group(&self, context: &Context, pod: &PodSummary) -> Result<(), Error> {
+        let defaults = self.defaults(&context.informers);
+        let view = InformerView(&context.informers);
+        let inputs = Inputs { options: &self.options, defaults: &defaults, cluster: &view };
+        let Some(desired) = plan::plan(&self.reader, inputs, pod).await? else { return Ok(()) };
+        if plan::is_leaving_launcher(pod) {
+            let key = Key::new(&desired.namespace, &desired.name);
+            if context.informers.get::<StoredGroup>(&key).is_none() {
+                return Ok(());
+            }
+        }
+        self.apply(context, &desired).await?;
+        let Some(patch) = apply::assignment(pod, &desired) else { return Ok(()) };
+        match context.api.patch::<Pod>(&key_of(&pod.metadata), Part::Main, &patch).await {
+            Ok(assigned) => context.informers.store::<PodSummary>().update(assigned.into()),
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// The lock of a group that is to be written.
+    fn group_lock(&self, key: &Key) -> Arc<tokio::sync::Mutex<()>> {
+        let mut writing = self.writing.lock();
+        if let Some(lock) = writing.get(key).and_then(Weak::upgrade) {
+            return lock;
+        }
+        // At most one lock for every worker is alive.
+        if writing.len() > 2 * self.options.max_concurrent_reconciles {
+            writing.retain(|_, lock| lock.strong_count() > 0);
+        }
+        let lock = Arc::default();
+        writing.insert(key.clone(), Arc::downgrade(&lock));
+        lock
+    }
+
+    /// Creates or patches the group.
+    async fn apply(&self, context: &Context, desired: &Desired) -> Result<(), Error> {
+        let key = Key::new(&desired.namespace, &desired.name);
+        let lock = self.group_lock(&key);
+        let _writing = lock.lock().await;
+        let groups = context.informers.store::<StoredGroup>();
+        if let Some(invalid) = groups.invalid(&key) {
+            return Err(Error::InvalidGroup(Box::new(invalid)));
+        }
+        let stored = groups.get(&key);
+        let mut known = stored.as_ref().and_then(|group| {
+            Some(PodGroup { metadata: group.metadata.clone(), spec: group.spec.clone()?, status: None })
+        });
+        if stored.is_none() {
+            match context.api.create(&apply::new_group(desired)).await {
+                Ok(created) => {
+                    groups.update(created.into());
+                    return Ok(());
+                }
+                // It exists, and the watch has not delivered it yet.
+                Err(error) if error.is_conflict() => match read_group(context, &key).await {
+                    Ok(found) => known = Some(found),
+                    Err(Error::Api(gone)) if gone.is_not_found() => return Err(error.into()),
+                    Err(error) => return Err(error),
+                },
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let known = match known {
+            Some(known) => known,
+            None => read_group(context, &key).await?,
+        };
+        match apply::updated(&known, desired, &self.options) {
+            Some(new) => {
+                if let Some(written) = context.api.patch_difference(Part::Main, &known, &new).await? {
+                    groups.update(written.into());
+                }
+            }
+            None => groups.update(known.into()),
+        }
+        Ok(())
+    }
+
+    /// Records why a pod is not grouped: on the pod, and on a pod group that is invalid.
+    fn report(&self, pod: &PodSummary, error: &Error) {
+        let mut message = error.to_string();
+        let mut source = std::error::Error::source(error);
+        while let Some(cause) = source {
+            message = format!("{message}: {cause}");
+            source = cause.source();
+        }
+        let key = key_of(&pod.metadata);
+        tracing::warn!(pod = %key, error = message, "cannot group the pod");
+        if let Error::InvalidGroup(group) = error {
+            self.recorder.record(&Event {
+                regarding: Regarding {
+                    kind: ResourceKind::of::<PodGroup>(),
+                    key: group.key.clone(),
+                    uid: group.uid.clone(),
+                },
+                type_: EventType::Warning,
+                reason: "InvalidInput",
+                message: format!("the pod group is invalid and is not changed: {}", group.reason),
+                annotations: BTreeMap::new(),
+            });
+        }
+        self.recorder.record(&Event {
+            regarding: Regarding { kind: POD, key, uid: pod.metadata.uid_str().to_owned() },
+            type_: EventType::Warning,
+            reason: "PodGrouperWarning",
+            message,
+            annotations: BTreeMap::new(),
+        });
+    }
+}
+
+/// Reads a group that the store does not have, or has only the identity of.
+async fn read_group(context: &Context, key: &Key) -> Result<PodGroup, Error> {
+    match context.api.get::<PodGroup>(key).await {
+        Err(api::Error::InvalidObject { object, .. }) => Err(Error::InvalidGroup(object)),
+        read => Ok(read?),
+    }
+}
+
+/// Whether a pod without owners needs no group of ours, or has it.
+fn has_group(informers: &Informers, pod: &PodSummary) -> bool {
+    let namespace = pod.metadata.namespace_str();
+    plan::has_group_without_owners(pod, |group| {
+        informers.get::<StoredGroup>(&Key::new(namespace, group)).is_some()
+    })
+}
+
+fn is_responsible(options: &Options, informers: &Informers, pod: &PodSummary) -> bool {
+    if options.namespace_label_selector.is_empty() {
+        return plan::is_responsible(options, pod, None);
+    }
+    let namespace = informers.get::<Namespace>(&Key::new("", pod.metadata.namespace_str()));
+    let labels = namespace.as_ref().and_then(|namespace| namespace.metadata.labels.as_ref());
+    plan::is_responsible(options, pod, labels)
+}
+
+/// A hash of what grouping reads of a pod and its group. Annotations that the scheduler writes are not read.
+fn fingerprint(informers: &Informers, pod: &PodSummary) -> u64 {
+    const NOT_READ: [&str; 3] = [annotation::STALE_SINCE, annotation::LAST_START, annotation::LAST_EVICTION];
+    let mut hasher = FxHasher::default();
+    let metadata = &pod.metadata;
+    (&metadata.uid, &metadata.labels, &metadata.annotations, &pod.spec.priority_class_name).hash(&mut hasher);
+    hash_json(&(&metadata.owner_references, &pod.spec.scheduling_group), &mut hasher);
+    plan::is_leaving_launcher(pod).hash(&mut hasher);
+    if metadata.label(label::LWS_WORKER_INDEX) == Some("0") {
+        // The group of a leader that starts alone grows when it has a node.
+        pod.spec.node_name.is_some().hash(&mut hasher);
+    }
+    if let Some(group) = assigned_group(pod).and_then(|key| informers.get::<StoredGroup>(&key)) {
+        let metadata = &group.metadata;
+        (&metadata.uid, &metadata.labels).hash(&mut hasher);
+        hash_json(&metadata.owner_references, &mut hasher);
+        hash_json(&group.spec, &mut hasher);
+        let annotations = metadata.annotations.iter().flatten();
+        annotations
+            .filter(|(name, _)| !NOT_READ.contains(&name.as_str()))
+            .for_each(|of| of.hash(&mut hasher));
+    }
+    hasher.finish()
+}
+
+/// Hashes a value whose type has no `Hash`.
+fn hash_json(value: &impl Serialize, hasher: &mut FxHasher) {
+    // Metadata and specs have string keys, so serialisation cannot fail.
+    hasher.write(&serde_json::to_vec(value).unwrap_or_default());
+}

@@ -1,0 +1,69 @@
+//! Reads of fields of owners, whose schemas are not ours: a field of another type is an error that names it.
+
+use crate::error::Invalid;
+use crate::objects::OwnerObject;
+use serde_json::{Map, Value};
+
+impl OwnerObject {
+    pub(crate) fn invalid(&self, problem: impl Into<String>) -> Invalid {
+        Invalid::new(&self.kind, self.metadata.name.as_deref().unwrap_or_default(), problem)
+    }
+
+    /// The value at a path such as `spec.runPolicy`; null counts as absent.
+    pub(crate) fn field(&self, path: &str) -> Result<Option<&Value>, Invalid> {
+        field(&self.data, path).map_err(|at| self.invalid(format!("`{at}` must be an object")))
+    }
+
+    pub(crate) fn int(&self, path: &str) -> Result<Option<i32>, Invalid> {
+        self.field(path)?.map(|value| int(value, path)).transpose().map_err(|problem| self.invalid(problem))
+    }
+
+    pub(crate) fn text(&self, path: &str) -> Result<Option<&str>, Invalid> {
+        let wrong = || self.invalid(format!("`{path}` must be a string"));
+        self.field(path)?.map(|value| value.as_str().ok_or_else(wrong)).transpose()
+    }
+
+    pub(crate) fn map(&self, path: &str) -> Result<Option<&Map<String, Value>>, Invalid> {
+        let wrong = || self.invalid(format!("`{path}` must be an object"));
+        self.field(path)?.map(|value| value.as_object().ok_or_else(wrong)).transpose()
+    }
+
+    pub(crate) fn list(&self, path: &str) -> Result<Option<&[Value]>, Invalid> {
+        let wrong = || self.invalid(format!("`{path}` must be a list"));
+        let list = |value: &'_ Value| value.as_array().map(Vec::as_slice).is_some();
+        match self.field(path)? {
+            Some(value) if list(value) => Ok(value.as_array().map(Vec::as_slice)),
+            Some(_) => Err(wrong()),
+            None => Ok(None),
+        }
+    }
+}
+
+/// The value at a path below a value; an error names the part that is no object.
+pub(crate) fn field<'a>(value: &'a Value, path: &str) -> Result<Option<&'a Value>, String> {
+    let mut at = value;
+    let mut read = String::new();
+    for name in path.split('.') {
+        let Some(fields) = at.as_object() else { return Err(read) };
+        match fields.get(name) {
+            None | Some(Value::Null) => return Ok(None),
+            Some(below) => at = below,
+        }
+        if !read.is_empty() {
+            read.push('.');
+        }
+        read.push_str(name);
+    }
+    Ok(Some(at))
+}
+
+/// A whole number of 32 bits; an error is the problem.
+pub(crate) fn int(value: &Value, path: &str) -> Result<i32, String> {
+    let number = value.as_i64().ok_or_else(|| format!("`{path}` is {value}, which is not a whole number"))?;
+    i32::try_from(number).map_err(|_| format!("`{path}` is {number}, which is beyond 32 bits"))
+}
+
+/// An annotation of a pod template.
+pub(crate) fn template_annotation<'a>(template: Option<&'a Value>, name: &str) -> Option<&'a str> {
+    template?.get("metadata")?.get("annotations")?.get(name)?.as_str()
+}

@@ -1,0 +1,19 @@
+//! Kinds without a rule of their own: one group for all pods below the topmost owner, with a minimum of one pod.
+
+use crate::error::Invalid;
+use crate::workload::{BUILD, Desired, INFERENCE, Sources, TRAIN, Workload};
+
+/// Reads priority, preemptibility and delays from every owner, nearest first.
+pub(crate) fn all_owners(workload: &Workload<'_>) -> Result<Desired, Invalid> {
+    Ok(workload.metadata(Sources::AllOwners, TRAIN))
+}
+
+/// As [`top_owner`], for kinds that are interactive by default.
+pub(crate) fn build(workload: &Workload<'_>) -> Result<Desired, Invalid> {
+    Ok(workload.metadata(Sources::TopOwner, BUILD))
+}
+
+/// As [`top_owner`], for kinds that serve by default.
+pub(crate) fn inference(workload: &Workload<'_>) -> Result<Desired, Invalid> {
+    Ok(workload.metadata(Sources::TopOwner, INFERENCE))
+}

@@ -1,0 +1,272 @@
+//! Kinds that a Karta describes: components, how pods are matched to them, and how many pods they have.
+//!
+//! Paths and filters are jq expressions over the pod or over the topmost owner.
+
+mod definition;
+mod query;
+
+use crate::cluster::ObjectRef;
+use crate::error::Invalid;
+use crate::kind::segments::with_level;
+use crate::objects::{MetaExt, OwnerObject};
+use crate::workload::{Desired, Sources, TRAIN, Workload};
+use definition::{Component, Definition, Gang, Member, Topology};
+use kai_api::pod_group::{SubGroup, TopologyConstraint};
+use serde_json::Value;
+
+/// The Karta of the topmost owner's kind; none where there are several, since it is unknown which one is meant.
+pub(crate) fn of<'a>(workload: &Workload<'a>) -> Option<Found<'a>> {
+    let mut found = workload.objects.all(&kartas_of(workload)).iter().filter_map(|object| {
+        let is_deleted = object.metadata.deletion_timestamp.is_some();
+        let definition = Definition::read(object).filter(|_| !is_deleted)?;
+        definition.describes(workload.top_kind()).then_some(Found { object, definition })
+    });
+    let first = found.next()?;
+    if found.next().is_some() {
+        let (group, version, kind) = workload.top_kind();
+        tracing::error!(group, version, kind, "several Kartas describe this kind, so none is used");
+        return None;
+    }
+    Some(first)
+}
+
+/// A Karta that was read.
+pub(crate) struct Found<'a> {
+    object: &'a OwnerObject,
+    definition: Definition,
+}
+
+fn kartas_of(workload: &Workload<'_>) -> ObjectRef {
+    let (group, version, kind) = workload.top_kind();
+    ObjectRef::Kartas { group: group.to_owned(), version: version.to_owned(), kind: kind.to_owned() }
+}
+
+fn pod_of(workload: &Workload<'_>) -> ObjectRef {
+    let name = workload.pod.metadata.name_str().to_owned();
+    ObjectRef::Object { api_version: "v1".to_owned(), kind: "Pod".to_owned(), name }
+}
+
+/// The Kartas, and the whole pod if one describes its owner.
+pub(crate) fn reads(workload: &Workload<'_>) -> Vec<ObjectRef> {
+    let mut reads = vec![kartas_of(workload)];
+    if of(workload).is_some() {
+        reads.push(pod_of(workload));
+    }
+    reads
+}
+
+pub(crate) fn group(workload: &Workload<'_>, found: Found<'_>) -> Result<Desired, Invalid> {
+    let mut desired = workload.metadata(Sources::AllOwners, TRAIN);
+    let invalid = |problem: String| found.object.invalid(problem);
+    let tree = Tree {
+        definition: &found.definition,
+        root: workload.top_object()?.to_json(),
+        pod: workload.objects.get(&pod_of(workload)).map(|pod| pod.to_json()).unwrap_or_default(),
+    };
+    match &found.definition.gang {
+        Gang::Tree { name, topology, sub_groups } => {
+            desired.name = format!("pg-{}-{name}", desired.owner.uid);
+            if let Some(topology) = topology {
+                desired.topology = constraint(topology).map_err(invalid)?;
+            }
+            for (component, topology) in sub_groups {
+                let (sub_group, is_member) = tree.sub_group(component, topology.as_ref()).map_err(invalid)?;
+                if is_member && desired.sub_group.is_none() {
+                    desired.sub_group = Some(sub_group.name.clone());
+                }
+                desired.sub_groups.push(sub_group);
+            }
+            if desired.sub_groups.is_empty() {
+                desired.min_member = tree.scale(&found.definition.root).map_err(invalid)?;
+            } else {
+                desired.min_sub_group = Some(i32::try_from(desired.sub_groups.len()).unwrap_or(i32::MAX));
+            }
+        }
+        Gang::Flat(members) => {
+            let (name, pods) =
+                tree.membership(members, &desired.owner.uid).map_err(|problem| match problem {
+                    Problem::Karta(problem) => invalid(problem),
+                    Problem::Pod(problem) => workload.pod_invalid(problem),
+                })?;
+            desired.name = name;
+            desired.min_member = pods;
+        }
+    }
+    Ok(desired)
+}
+
+/// Whose problem it is that a pod is in no group.
+enum Problem {
+    Karta(String),
+    Pod(String),
+}
+
+impl From<String> for Problem {
+    fn from(problem: String) -> Self {
+        Self::Karta(problem)
+    }
+}
+
+fn constraint(topology: &Topology) -> Result<TopologyConstraint, String> {
+    let constraint = TopologyConstraint {
+        topology: topology.topology_name.clone(),
+        required_topology_level: topology.required_topology_level.clone(),
+        preferred_topology_level: topology.preferred_topology_level.clone(),
+    };
+    with_level(constraint).ok_or_else(|| "a topology needs `topologyName` and a level".to_owned())
+}
+
+/// The components of a workload, with the pod that is grouped.
+struct Tree<'a> {
+    definition: &'a Definition,
+    root: Value,
+    pod: Value,
+}
+
+impl Tree<'_> {
+    /// The subgroup of a component, and whether the pod is in it.
+    fn sub_group(&self, component: &str, topology: Option<&Topology>) -> Result<(SubGroup, bool), String> {
+        let of = self.definition.component(component)?;
+        let pods = self.scale(component)?;
+        if pods == 0 {
+            return Err(format!(
+                "component `{component}` has no pods; its `scaleDefinition` must yield at least 1"
+            ));
+        }
+        let mut is_member = self.matches(of)?;
+        for below in self.definition.descendants(component) {
+            is_member = is_member || self.matches(below)?;
+        }
+        let topology_constraint = topology.map(constraint).transpose()?;
+        let name = component.to_owned();
+        Ok((SubGroup { name, min_member: Some(pods), topology_constraint, ..SubGroup::default() }, is_member))
+    }
+
+    /// Whether the pod belongs to a component by its type selector.
+    fn matches(&self, component: &Component) -> Result<bool, String> {
+        let Some(selector) = component.type_selector() else { return Ok(false) };
+        let found = query::texts(&selector.key_path, &self.pod)?;
+        Ok(match &selector.value {
+            Some(value) => found.iter().any(|text| text == value),
+            None => !found.is_empty(),
+        })
+    }
+
+    /// The group name and the minimum of the pod, by the first member definition that fits.
+    fn membership(&self, members: &[Member], uid: &str) -> Result<(String, i32), Problem> {
+        let leaves = self.definition.leaves();
+        let own = match leaves.as_slice() {
+            [only] => Some(*only),
+            several => {
+                let mut own = None;
+                for leaf in several {
+                    if self.matches(leaf)? {
+                        own = Some(*leaf);
+                        break;
+                    }
+                }
+                own
+            }
+        };
+        let own = own.ok_or_else(|| Problem::Pod("no component of its Karta matches it".to_owned()))?;
+        for component in self.definition.with_ancestors(&own.name) {
+            for member in members.iter().filter(|member| member.component_name == component) {
+                if !self.passes(&member.filters)? {
+                    continue;
+                }
+                let mut name = format!("pg-{uid}");
+                for path in &member.group_by_key_paths {
+                    let mut keys = query::texts(path, &self.pod)?.into_iter();
+                    let key = keys.next().ok_or_else(|| {
+                        Problem::Pod(format!("its Karta groups by `{path}`, which it lacks"))
+                    })?;
+                    name = format!("{name}-{key}");
+                }
+                let pods = if component == own.name { self.own_instance(own)? } else { None };
+                return Ok((name, pods.map_or_else(|| self.scale(component), Ok)?));
+            }
+        }
+        Err(Problem::Pod("no member definition of its Karta applies to it".to_owned()))
+    }
+
+    fn passes(&self, filters: &[String]) -> Result<bool, String> {
+        for filter in filters {
+            if query::run(filter, &self.pod)?.first() != Some(&Value::Bool(true)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The pods of the instance that the pod belongs to; none for a component without instances.
+    fn own_instance(&self, component: &Component) -> Result<Option<i32>, String> {
+        let (Some(ids), Some(id)) = (&component.instance_id_path, component.instance_path()) else {
+            return Ok(None);
+        };
+        let own = query::texts(id, &self.pod)?;
+        let ids = query::texts(ids, &self.root)?;
+        let at = own.first().and_then(|own| ids.iter().position(|id| id == own));
+        let Some(at) = at else { return Ok(None) };
+        Ok(self.instances(component)?.get(at).copied())
+    }
+
+    /// The pods of every instance of a component, without its children.
+    fn instances(&self, component: &Component) -> Result<Vec<i32>, String> {
+        let Some(scale) = &component.scale_definition else { return Ok(Vec::new()) };
+        let numbers = |path: &Option<String>| match path {
+            Some(path) => query::numbers(path, &self.root),
+            None => Ok(Vec::new()),
+        };
+        let (least, replicas) = (numbers(&scale.min_replicas_path)?, numbers(&scale.replicas_path)?);
+        let positive =
+            |numbers: &[Option<i32>], at: usize| numbers.get(at).copied().flatten().filter(|n| *n > 0);
+        let count = least.len().max(replicas.len());
+        Ok((0..count)
+            .map(|at| positive(&least, at).or_else(|| positive(&replicas, at)).unwrap_or(0))
+            .collect())
+    }
+
+    /// The pods of a component and everything below it.
+    fn scale(&self, component: &str) -> Result<i32, String> {
+        if !self.definition.has_scale() {
+            return self.leaf_count(component);
+        }
+        self.subtree(component, 0)
+    }
+
+    fn subtree(&self, component: &str, depth: usize) -> Result<i32, String> {
+        if depth > self.definition.components.len() {
+            return Err(format!("the components form a cycle at `{component}`"));
+        }
+        let of = self.definition.component(component)?;
+        let beyond = || format!("component `{component}` has more pods than 32 bits count");
+        let sum = |numbers: Vec<i32>| numbers.into_iter().try_fold(0i32, i32::checked_add).ok_or_else(beyond);
+        let own = sum(self.instances(of)?)?;
+        let mut below = Vec::new();
+        for child in self.definition.children(component) {
+            below.push(self.subtree(&child.name, depth + 1)?);
+        }
+        let is_leaf = below.is_empty();
+        match (own, sum(below)?) {
+            (own, 0) => Ok(own),
+            (0, below) => Ok(below),
+            (own, _) if is_leaf => Ok(own),
+            (own, below) => own.checked_mul(below).ok_or_else(beyond),
+        }
+    }
+
+    /// Without any scale, the leaves are counted, and the instances of those that have some.
+    fn leaf_count(&self, component: &str) -> Result<i32, String> {
+        let mut count = 0usize;
+        let own = self.definition.component(component)?;
+        let mut all = self.definition.descendants(component);
+        all.push(own);
+        for leaf in all.into_iter().filter(|of| self.definition.children(&of.name).is_empty()) {
+            count += match &leaf.instance_id_path {
+                Some(path) => query::texts(path, &self.root)?.len(),
+                None => 1,
+            };
+        }
+        Ok(i32::try_from(count).unwrap_or(i32::MAX))
+    }
+}

@@ -1,0 +1,233 @@
+//! The parts of a Karta that grouping reads.
+
+use crate::objects::OwnerObject;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A Karta with instructions for gangs.
+#[derive(Clone, Debug)]
+pub(super) struct Definition {
+    pub(super) root: String,
+    kind: (String, String, String),
+    /// The root first.
+    pub(super) components: Vec<Component>,
+    pub(super) gang: Gang,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Gang {
+    /// One group with a subgroup for each of these components.
+    Tree { name: String, topology: Option<Topology>, sub_groups: Vec<(String, Option<Topology>)> },
+    /// Groups without subgroups, by the first member definition that applies to a pod.
+    Flat(Vec<Member>),
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Topology {
+    pub(super) topology_name: String,
+    pub(super) required_topology_level: String,
+    pub(super) preferred_topology_level: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Member {
+    pub(super) component_name: String,
+    pub(super) group_by_key_paths: Vec<String>,
+    pub(super) filters: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Component {
+    pub(super) name: String,
+    owner_ref: Option<String>,
+    kind: Option<Kind>,
+    pod_selector: Option<PodSelector>,
+    pub(super) instance_id_path: Option<String>,
+    pub(super) scale_definition: Option<Scale>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Kind {
+    group: String,
+    version: String,
+    kind: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PodSelector {
+    component_type_selector: Option<TypeSelector>,
+    component_instance_selector: Option<InstanceSelector>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct TypeSelector {
+    pub(super) key_path: String,
+    pub(super) value: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct InstanceSelector {
+    id_path: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Scale {
+    pub(super) replicas_path: Option<String>,
+    pub(super) min_replicas_path: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    structure_definition: Structure,
+    optimization_instructions: Option<Instructions>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Structure {
+    root_component: Component,
+    #[serde(default)]
+    child_components: Vec<Component>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Instructions {
+    gang_scheduling: Option<GangScheduling>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GangScheduling {
+    pod_group: Option<PodGroup>,
+    #[serde(default)]
+    pod_groups: Vec<PodGroups>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodGroup {
+    name: String,
+    topology: Option<Topology>,
+    #[serde(default)]
+    sub_groups: Vec<SubGroup>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SubGroup {
+    component_name: String,
+    topology: Option<Topology>,
+}
+
+#[derive(Deserialize)]
+struct PodGroups {
+    #[serde(default)]
+    members: Vec<Member>,
+}
+
+impl Component {
+    pub(super) fn type_selector(&self) -> Option<&TypeSelector> {
+        self.pod_selector.as_ref()?.component_type_selector.as_ref()
+    }
+
+    /// Where a pod names its instance.
+    pub(super) fn instance_path(&self) -> Option<&str> {
+        Some(&self.pod_selector.as_ref()?.component_instance_selector.as_ref()?.id_path)
+    }
+}
+
+impl Definition {
+    /// None for a Karta that does not parse or says nothing about gangs: such ones do not count.
+    pub(super) fn read(object: &OwnerObject) -> Option<Self> {
+        let spec = object.data.get("spec").unwrap_or(&Value::Null);
+        let spec = match Spec::deserialize(spec) {
+            Ok(spec) => spec,
+            Err(error) => {
+                let karta = object.metadata.name.as_deref().unwrap_or_default();
+                tracing::warn!(karta, %error, "the Karta does not parse and is not used");
+                return None;
+            }
+        };
+        let scheduling = spec.optimization_instructions?.gang_scheduling?;
+        let gang = match scheduling.pod_group {
+            Some(PodGroup { name, topology, sub_groups }) => {
+                let sub_groups = sub_groups.into_iter().map(|of| (of.component_name, of.topology)).collect();
+                Gang::Tree { name, topology, sub_groups }
+            }
+            None => {
+                let members: Vec<Member> =
+                    scheduling.pod_groups.into_iter().flat_map(|group| group.members).collect();
+                if members.is_empty() {
+                    return None;
+                }
+                Gang::Flat(members)
+            }
+        };
+        let root = spec.structure_definition.root_component;
+        let Kind { group, version, kind } = root.kind.clone()?;
+        let name = root.name.clone();
+        let components = std::iter::once(root).chain(spec.structure_definition.child_components).collect();
+        Some(Self { root: name, kind: (group, version, kind), components, gang })
+    }
+
+    pub(super) fn describes(&self, (group, version, kind): (&str, &str, &str)) -> bool {
+        (self.kind.0.as_str(), self.kind.1.as_str(), self.kind.2.as_str()) == (group, version, kind)
+    }
+
+    pub(super) fn component(&self, name: &str) -> Result<&Component, String> {
+        let found = self.components.iter().find(|component| component.name == name);
+        found.ok_or_else(|| format!("there is no component `{name}`"))
+    }
+
+    pub(super) fn children(&self, name: &str) -> Vec<&Component> {
+        let is_child = |of: &&Component| of.owner_ref.as_deref() == Some(name) && of.name != name;
+        self.components.iter().filter(is_child).collect()
+    }
+
+    /// All components below one; each once, even in a cycle.
+    pub(super) fn descendants(&self, name: &str) -> Vec<&Component> {
+        let mut all: Vec<&Component> = self.children(name);
+        let mut next = 0;
+        while let Some(component) = all.get(next).copied() {
+            for child in self.children(&component.name) {
+                if child.name != name && !all.iter().any(|known| known.name == child.name) {
+                    all.push(child);
+                }
+            }
+            next += 1;
+        }
+        all
+    }
+
+    pub(super) fn leaves(&self) -> Vec<&Component> {
+        self.components.iter().filter(|of| self.children(&of.name).is_empty()).collect()
+    }
+
+    /// A component and its ancestors, nearest first.
+    pub(super) fn with_ancestors<'a>(&'a self, name: &'a str) -> Vec<&'a str> {
+        let mut names = vec![name];
+        while let Some(parent) = names
+            .last()
+            .and_then(|last| self.component(last).ok())
+            .and_then(|of| of.owner_ref.as_deref())
+            .filter(|parent| !names.contains(parent))
+        {
+            names.push(parent);
+        }
+        names
+    }
+
+    pub(super) fn has_scale(&self) -> bool {
+        self.components.iter().any(|of| of.scale_definition.is_some())
+    }
+}

@@ -1,0 +1,381 @@
+//! Reads owners and the further objects of rules: each object once, not once for every pod, and again from time to time.
+//!
+//! An object is read again when a new pod of it appears, and else at intervals that grow while it does not change. Refusals
+//! are remembered for a few seconds, so that a gang of thousands of pods does not ask thousands of times.
+
+use crate::objects::{MetaExt, OwnerObject};
+use crate::owner_chain::Error;
+use crate::plan::{ReadFor, Source, Wanted};
+use kai_runtime::api::{self, Api};
+use kai_runtime::kind::{Key, POD, ResourceKind, group_path};
+use kai_runtime::url::query_value;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// New pods of an owner share one read for this long.
+const FRESH: Duration = Duration::from_secs(2);
+/// The first interval between reads of an object that does not change.
+const INTERVAL_MIN: Duration = Duration::from_secs(5);
+/// The longest interval, with few objects.
+const INTERVAL_MAX: Duration = Duration::from_secs(60);
+/// Repeated reads of unchanged objects a second, in total.
+const READS_PER_SECOND: usize = 20;
+/// Repeated reads in one refresh.
+const READS_MAX: usize = 100;
+/// How long a refusal holds for all objects of a kind.
+const REFUSED: Duration = Duration::from_secs(5);
+
+/// The reader with its cache.
+pub struct Reader {
+    api: Api,
+    resources: Resources,
+    cache: Mutex<BTreeMap<Id, Cached>>,
+    refused: Mutex<BTreeMap<(String, String, String), (Instant, Refusal)>>,
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader").field("cached", &self.cache.lock().len()).finish_non_exhaustive()
+    }
+}
+
+/// Identifies a cached object by what refers to it.
+type Id = (String, String, String, String);
+
+struct Cached {
+    object: Arc<OwnerObject>,
+    resource: ResourceKind,
+    read_at: Instant,
+    next_at: Instant,
+    interval: Duration,
+    /// Uids of the first owners of the pods that need the object.
+    first_owners: BTreeSet<String>,
+}
+
+#[derive(Clone, Debug)]
+enum Refusal {
+    Forbidden { resource: String },
+    UnknownKind,
+}
+
+/// A list of Kartas is read again after this time.
+const KARTAS_FRESH: Duration = Duration::from_secs(10);
+
+impl Reader {
+    pub fn new(api: Api) -> Self {
+        Self { api, resources: Resources::default(), cache: Mutex::default(), refused: Mutex::default() }
+    }
+
+    async fn read_cached(
+        &self,
+        wanted: &Wanted<'_>,
+        read_for: ReadFor<'_>,
+    ) -> Result<Arc<OwnerObject>, Error> {
+        let ReadFor { first_owner, is_new } = read_for;
+        let Wanted { namespace, api_version, kind, name, uid } = *wanted;
+        let id = (namespace.to_owned(), api_version.to_owned(), kind.to_owned(), name.to_owned());
+        if let Some(cached) = self.cache.lock().get_mut(&id) {
+            let is_same = uid.is_none_or(|uid| cached.object.metadata.uid_str() == uid);
+            if is_same && (!is_new || cached.read_at.elapsed() < FRESH) {
+                if !cached.first_owners.contains(first_owner) {
+                    cached.first_owners.insert(first_owner.to_owned());
+                }
+                return Ok(Arc::clone(&cached.object));
+            }
+        }
+        self.check_refusals(wanted)?;
+        let found = self.resources.find(&self.api, api_version, kind).await.map_err(Error::Read)?;
+        let Some(resource) = found else { return Err(self.refuse(wanted, Refusal::UnknownKind)) };
+        let object = self.get(&resource, wanted).await?;
+        if uid.is_some_and(|uid| object.metadata.uid_str() != uid) {
+            self.cache.lock().remove(&id);
+            return Err(Error::Replaced { kind: kind.to_owned(), name: name.to_owned() });
+        }
+        let object = Arc::new(object);
+        let now = Instant::now();
+        let mut cache = self.cache.lock();
+        let cached = cache.entry(id).or_insert_with(|| Cached {
+            object: Arc::clone(&object),
+            resource,
+            read_at: now,
+            next_at: now,
+            interval: INTERVAL_MIN,
+            first_owners: BTreeSet::new(),
+        });
+        cached.object = Arc::clone(&object);
+        (cached.read_at, cached.next_at, cached.interval) = (now, now + INTERVAL_MIN, INTERVAL_MIN);
+        cached.first_owners.insert(first_owner.to_owned());
+        Ok(object)
+    }
+
+    async fn get(&self, resource: &ResourceKind, wanted: &Wanted<'_>) -> Result<OwnerObject, Error> {
+        let (kind, name) = (wanted.kind.to_owned(), wanted.name.to_owned());
+        let namespace = if resource.namespaced { wanted.namespace } else { "" };
+        match self.api.get_dynamic(resource, &Key::new(namespace, wanted.name)).await {
+            Ok(object) => read_object(object).map_err(|source| Error::Invalid { kind, name, source }),
+            Err(error) if error.is_not_found() => Err(Error::Gone { kind, name }),
+            Err(error) if error.code() == 403 => {
+                let resource = full_name(resource);
+                Err(self.refuse(wanted, Refusal::Forbidden { resource }))
+            }
+            Err(error) => Err(Error::Read(error)),
+        }
+    }
+
+    fn check_refusals(&self, wanted: &Wanted<'_>) -> Result<(), Error> {
+        let mut refused = self.refused.lock();
+        refused.retain(|_, (since, _)| since.elapsed() < REFUSED);
+        match refused.get(&refusal_id(wanted)) {
+            Some((_, refusal)) => Err(refusal.clone().of(wanted)),
+            None => Ok(()),
+        }
+    }
+
+    fn refuse(&self, wanted: &Wanted<'_>, refusal: Refusal) -> Error {
+        self.refused.lock().insert(refusal_id(wanted), (Instant::now(), refusal.clone()));
+        refusal.of(wanted)
+    }
+
+    /// The first owners of the pods that need an object whose cached state passes the test.
+    pub fn first_owners(&self, is_wanted: impl Fn(&OwnerObject) -> bool) -> BTreeSet<String> {
+        let cache = self.cache.lock();
+        let wanted = cache.values().filter(|cached| is_wanted(&cached.object));
+        wanted.flat_map(|cached| cached.first_owners.iter().cloned()).collect()
+    }
+
+    /// Reads the objects that are due once more; returns the first owners of the pods that need a changed one.
+    ///
+    /// `is_used` tells whether an owner still has pods; objects without any are forgotten.
+    pub async fn refresh(&self, is_used: impl Fn(&str) -> bool) -> BTreeSet<String> {
+        let mut changed = BTreeSet::new();
+        for id in self.due(is_used) {
+            let Some((resource, before)) = self
+                .cache
+                .lock()
+                .get(&id)
+                .map(|cached| (cached.resource.clone(), Arc::clone(&cached.object)))
+            else {
+                continue;
+            };
+            let wanted = Wanted { namespace: &id.0, api_version: &id.1, kind: &id.2, name: &id.3, uid: None };
+            let read = self.get(&resource, &wanted).await;
+            let mut cache = self.cache.lock();
+            let many = Duration::from_secs((cache.len() / READS_PER_SECOND) as u64);
+            let Some(cached) = cache.get_mut(&id) else { continue };
+            let now = Instant::now();
+            cached.interval = (cached.interval * 2).min(INTERVAL_MAX.max(many));
+            match read {
+                Ok(object) if is_equal(&object, &before) => cached.read_at = now,
+                Ok(object) => {
+                    cached.object = Arc::new(object);
+                    cached.read_at = now;
+                    cached.interval = INTERVAL_MIN;
+                    changed.extend(cached.first_owners.iter().cloned());
+                }
+                // The pods of a deleted owner are about to go; until then they keep their group.
+                Err(Error::Gone { .. }) => {
+                    cache.remove(&id);
+                    continue;
+                }
+                Err(error) => {
+                    tracing::debug!(error = &error as &dyn std::error::Error, "an owner cannot be read again")
+                }
+            }
+            cached.next_at = now + cached.interval;
+        }
+        changed
+    }
+
+    /// The objects to read now; forgets those that no pod needs.
+    fn due(&self, is_used: impl Fn(&str) -> bool) -> Vec<Id> {
+        let now = Instant::now();
+        let mut due = Vec::new();
+        self.cache.lock().retain(|id, cached| {
+            if cached.next_at > now {
+                return true;
+            }
+            cached.first_owners.retain(|uid| is_used(uid));
+            if !cached.first_owners.is_empty() && due.len() < READS_MAX {
+                due.push(id.clone());
+            }
+            !cached.first_owners.is_empty()
+        });
+        self.resources.kartas.lock().retain(|_, (at, _)| at.elapsed() < KARTAS_FRESH);
+        due
+    }
+}
+
+impl Source for Reader {
+    async fn read(&self, wanted: &Wanted<'_>, read_for: ReadFor<'_>) -> Result<Arc<OwnerObject>, Error> {
+        // A rule that reads the pod itself needs its current state, and nobody else does.
+        if wanted.uid.is_none() && wanted.api_version == "v1" && wanted.kind == "Pod" {
+            return Ok(Arc::new(self.get(&POD, wanted).await?));
+        }
+        self.read_cached(wanted, read_for).await
+    }
+
+    /// None where there are no Kartas.
+    async fn kartas(&self, group: &str, version: &str, kind: &str) -> Result<Vec<Arc<OwnerObject>>, Error> {
+        const API_VERSION: &str = "run.ai/v1alpha1";
+        let wanted = Wanted { namespace: "", api_version: API_VERSION, kind: "Karta", name: kind, uid: None };
+        let id = (group.to_owned(), version.to_owned(), kind.to_owned());
+        if let Some((at, found)) = self.resources.kartas.lock().get(&id)
+            && at.elapsed() < KARTAS_FRESH
+        {
+            return Ok(found.clone());
+        }
+        if self.check_refusals(&wanted).is_err() {
+            return Ok(Vec::new());
+        }
+        let found = self.resources.find(&self.api, API_VERSION, "Karta").await.map_err(Error::Read)?;
+        let Some(resource) = found else {
+            self.refuse(&wanted, Refusal::UnknownKind);
+            return Ok(Vec::new());
+        };
+        let selector =
+            format!("run.ai/karta-group={group},run.ai/karta-version={version},run.ai/karta-kind={kind}");
+        let path = format!("{}?labelSelector={}", resource.path(""), query_value(&selector));
+        let listed = match self.api.send("GET", &path, None).await {
+            Ok(listed) => listed,
+            // Without the right to read Kartas there is no fallback to them; the installation may leave them out.
+            Err(error) if matches!(error.code(), 400 | 403 | 404) => {
+                let resource = full_name(&resource);
+                self.refuse(&wanted, Refusal::Forbidden { resource });
+                return Ok(Vec::new());
+            }
+            Err(error) => return Err(Error::Read(error)),
+        };
+        let items = listed["items"].as_array().into_iter().flatten();
+        let found: Vec<Arc<OwnerObject>> =
+            items.filter_map(|item| read_object(item.clone()).ok()).map(Arc::new).collect();
+        self.resources.kartas.lock().insert(id, (Instant::now(), found.clone()));
+        Ok(found)
+    }
+}
+
+/// Whether two states are equal in everything that rules read. The status of most kinds changes with every pod.
+fn is_equal(one: &OwnerObject, other: &OwnerObject) -> bool {
+    let metadata = |of: &OwnerObject| {
+        let of = &of.metadata;
+        (of.uid.clone(), of.labels.clone(), of.annotations.clone(), of.owner_references.clone())
+    };
+    let is_status_read = one.api_version.starts_with("ray.io/") || !crate::table::is_known(one);
+    let field = |of: &OwnerObject, name: &str| of.data.get(name).cloned();
+    one.metadata.resource_version == other.metadata.resource_version
+        || (metadata(one) == metadata(other)
+            && field(one, "spec") == field(other, "spec")
+            && (!is_status_read || field(one, "status") == field(other, "status")))
+}
+
+impl Refusal {
+    fn of(self, wanted: &Wanted<'_>) -> Error {
+        let (kind, name, api_version) =
+            (wanted.kind.to_owned(), wanted.name.to_owned(), wanted.api_version.to_owned());
+        match self {
+            Self::Forbidden { resource } => Error::Forbidden { kind, name, api_version, resource },
+            Self::UnknownKind => Error::UnknownKind { name, kind, api_version },
+        }
+    }
+}
+
+fn refusal_id(wanted: &Wanted<'_>) -> (String, String, String) {
+    (wanted.namespace.to_owned(), wanted.api_version.to_owned(), wanted.kind.to_owned())
+}
+
+/// `jobs.batch`
+fn full_name(resource: &ResourceKind) -> String {
+    if resource.group.is_empty() {
+        return resource.plural.to_string();
+    }
+    format!("{}.{}", resource.plural, resource.group)
+}
+
+/// Leaves out what no rule reads.
+fn read_object(object: Value) -> Result<OwnerObject, serde_json::Error> {
+    let mut object = OwnerObject::deserialize(object)?;
+    object.metadata.managed_fields = None;
+    Ok(object)
+}
+
+/// Kartas by the group, version and kind that they describe.
+type Kartas = BTreeMap<(String, String, String), (Instant, Vec<Arc<OwnerObject>>)>;
+
+/// The resources of kinds, cached from discovery.
+#[derive(Debug, Default)]
+struct Resources {
+    known: Mutex<BTreeMap<(String, String), ResourceKind>>,
+    kartas: Mutex<Kartas>,
+}
+
+impl Resources {
+    async fn find(&self, api: &Api, api_version: &str, kind: &str) -> api::Result<Option<ResourceKind>> {
+        let wanted = (api_version.to_owned(), kind.to_owned());
+        if let Some(known) = self.known.lock().get(&wanted) {
+            return Ok(Some(known.clone()));
+        }
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let listed = match api.send("GET", &group_path(group, version), None).await {
+            Err(error) if error.is_not_found() => return Ok(None),
+            listed => listed?,
+        };
+        let found = described(&listed, api_version, kind);
+        if let Some(found) = &found {
+            self.known.lock().insert(wanted, found.clone());
+        }
+        Ok(found)
+    }
+}
+
+/// The resource of a kind in an `APIResourceList`.
+fn described(listed: &Value, api_version: &str, kind: &str) -> Option<ResourceKind> {
+    let resources = listed["resources"].as_array()?;
+    let is_main = |resource: &&Value| resource["name"].as_str().is_some_and(|name| !name.contains('/'));
+    let found = resources.iter().filter(is_main).find(|resource| resource["kind"] == kind)?;
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    Some(ResourceKind {
+        group: group.to_owned().into(),
+        version: version.to_owned().into(),
+        kind: kind.to_owned().into(),
+        plural: found["name"].as_str()?.to_owned().into(),
+        namespaced: found["namespaced"] == true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kai_runtime::kind::JOB;
+    use serde_json::json;
+
+    #[test]
+    fn kind_is_found_in_the_resource_list_of_its_group() {
+        let listed = json!({"resources": [
+            {"name": "jobs/status", "kind": "Job", "namespaced": true},
+            {"name": "jobs", "kind": "Job", "namespaced": true},
+        ]});
+        assert_eq!(described(&listed, "batch/v1", "Job"), Some(JOB));
+        assert_eq!(described(&listed, "batch/v1", "CronJob"), None);
+    }
+
+    #[test]
+    fn status_counts_for_kinds_whose_rule_reads_it() {
+        let object = |api_version: &str, kind: &str, status: Value| -> OwnerObject {
+            let version = status.to_string();
+            let metadata = json!({"name": "a", "resourceVersion": version});
+            let object =
+                json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "status": status});
+            serde_json::from_value(object).unwrap()
+        };
+        let equal = |api_version, kind| {
+            is_equal(&object(api_version, kind, json!({"a": 1})), &object(api_version, kind, json!({"a": 2})))
+        };
+        assert!(equal("batch/v1", "Job"));
+        assert!(!equal("ray.io/v1", "RayJob"));
+        assert!(!equal("example.com/v1", "Unknown"), "a Karta may read it");
+    }
+}

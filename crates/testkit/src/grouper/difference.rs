@@ -1,0 +1,224 @@
+//! Intended differences from KAI's pod grouper, as rules over the input of a case.
+//!
+//! `docs/differences.md` describes the same table. Predicates read the flags, the environment and the objects of a case,
+//! never its name, its expectations or the result.
+
+use super::case::{Action, Case};
+use super::compare::Differences;
+use super::store::role_reads;
+use kai_podgrouper::table;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+struct Difference {
+    /// The id in `docs/differences.md`.
+    id: &'static str,
+    /// Whether only the calls may differ.
+    is_of_calls: bool,
+    /// Whether the input of a case can show the difference.
+    holds: fn(&Case) -> bool,
+}
+
+const DIFFERENCES: &[Difference] = &[
+    Difference { id: "G01", is_of_calls: true, holds: |case| pods(case).any(|pod| owner(pod).is_some()) },
+    Difference { id: "G02", is_of_calls: false, holds: kind_without_karta },
+    Difference { id: "G03", is_of_calls: false, holds: one_segment },
+    Difference { id: "G04", is_of_calls: false, holds: leader_before_its_segments },
+    Difference { id: "G05", is_of_calls: false, holds: defaults_of_a_wrapper },
+    Difference { id: "G06", is_of_calls: false, holds: owner_of_another_scheduler },
+    Difference { id: "G07", is_of_calls: false, holds: owner_that_may_not_be_read },
+    Difference { id: "G08", is_of_calls: false, holds: shared_group_of_a_revision },
+    Difference { id: "G09", is_of_calls: false, holds: settings_above_a_gang },
+    Difference { id: "G10", is_of_calls: false, holds: wrapped_knative_service },
+    Difference { id: "G11", is_of_calls: false, holds: suspended_worker_group },
+    Difference { id: "G12", is_of_calls: false, holds: deleted_group_of_a_pod },
+    Difference { id: "G13", is_of_calls: false, holds: long_name },
+];
+
+/// The first difference whose predicate holds.
+pub(super) fn explain(case: &Case, differences: &Differences) -> Option<&'static str> {
+    let applies = |of: &&Difference| of.is_of_calls == differences.state.is_empty() && (of.holds)(case);
+    DIFFERENCES.iter().find(applies).map(|of| of.id)
+}
+
+fn pods(case: &Case) -> impl Iterator<Item = &Value> {
+    of_kind(case, "Pod")
+}
+
+fn of_kind<'a>(case: &'a Case, kind: &'static str) -> impl Iterator<Item = &'a Value> {
+    case.created().filter(move |object| object["kind"] == kind)
+}
+
+/// The first owner reference of an object.
+fn owner(object: &Value) -> Option<&Value> {
+    object["metadata"]["ownerReferences"].get(0)
+}
+
+fn group_and_kind(object: &Value) -> (&str, &str, &str) {
+    let api_version = object["apiVersion"].as_str().unwrap_or_default();
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    (group, version, object["kind"].as_str().unwrap_or_default())
+}
+
+/// An owner of a kind without a rule, which no Karta selects, in a cluster with Kartas.
+fn kind_without_karta(case: &Case) -> bool {
+    let is_described = |(group, version, kind): (&str, &str, &str)| {
+        of_kind(case, "Karta").any(|karta| {
+            let labels = &karta["metadata"]["labels"];
+            labels["run.ai/karta-group"] == group
+                && labels["run.ai/karta-version"] == version
+                && labels["run.ai/karta-kind"] == kind
+        })
+    };
+    let is_bare = |object: &Value| {
+        let (group, version, kind) = group_and_kind(object);
+        owner(object).is_none()
+            && !["Karta", "PodGroup"].contains(&kind)
+            && table::find(group, version, kind).is_none()
+            && !is_described((group, version, kind))
+    };
+    case.environment.karta_definition && case.options.generic_karta_fallback && case.created().any(is_bare)
+}
+
+/// The number of pods and of pods in a segment of a set with segments.
+fn segments(set: &Value) -> Option<(i64, i64)> {
+    let template = &set["spec"]["leaderWorkerTemplate"];
+    let annotation =
+        |of: &Value| of["metadata"]["annotations"]["kai.scheduler/segment-size"].as_str()?.parse().ok();
+    let size = template["subGroupPolicy"]["subGroupSize"].as_i64();
+    let size = size.or_else(|| annotation(set)).or_else(|| annotation(&template["workerTemplate"]))?;
+    Some((template["size"].as_i64()?, size))
+}
+
+/// All workers of a LeaderWorkerSet are in one segment.
+fn one_segment(case: &Case) -> bool {
+    let is_one = |set: &Value| {
+        let size = segments(set).map(|(_, size)| size);
+        let of_pods = pods(case).filter_map(|pod| {
+            pod["metadata"]["annotations"]["leaderworkerset.sigs.k8s.io/size"].as_str()?.parse::<i64>().ok()
+        });
+        let pods = segments(set).map(|(pods, _)| pods);
+        pods.into_iter().chain(of_pods).any(|pods| Some(pods - 1) == size)
+    };
+    of_kind(case, "LeaderWorkerSet").any(is_one)
+}
+
+/// The leader of a LeaderWorkerSet with segments starts alone.
+fn leader_before_its_segments(case: &Case) -> bool {
+    let is_leader = |pod: &Value| {
+        pod["metadata"]["labels"]["leaderworkerset.sigs.k8s.io/worker-index"] == "0"
+            && pod["spec"]["nodeName"].is_null()
+    };
+    of_kind(case, "LeaderWorkerSet")
+        .any(|set| set["spec"]["startupPolicy"] == "LeaderReady" && segments(set).is_some())
+        && pods(case).any(is_leader)
+}
+
+/// There are defaults for a kind that wraps another workload, and an object of it.
+fn defaults_of_a_wrapper(case: &Case) -> bool {
+    let maps = case.environment.cluster_objects.iter().filter(|object| object["kind"] == "ConfigMap");
+    let types: Vec<Value> = maps
+        .filter_map(|map| serde_json::from_str(map["data"]["types"].as_str()?).ok())
+        .flat_map(|types: Vec<Value>| types)
+        .collect();
+    let is_wrapper =
+        |object: &Value| is_wrapper(object) && types.iter().any(|of| of["typeName"] == object["kind"]);
+    case.options.default_priorities.is_some() && case.created().any(is_wrapper)
+}
+
+fn is_wrapper(object: &Value) -> bool {
+    let (group, version, kind) = group_and_kind(object);
+    let text = table::find(group, version, kind).map(|entry| entry.rule.text);
+    text.is_some_and(|text| text.starts_with("the object below it decides"))
+}
+
+/// A pod is owned by a pod of another scheduler.
+fn owner_of_another_scheduler(case: &Case) -> bool {
+    let is_other = |name: &Value| {
+        let is_named = |pod: &&Value| pod["metadata"]["name"] == *name;
+        pods(case)
+            .filter(is_named)
+            .any(|pod| pod["spec"]["schedulerName"] != case.options.scheduler_name.as_str())
+    };
+    let owned = pods(case).filter_map(owner).filter(|owner| owner["kind"] == "Pod");
+    owned.into_iter().any(|owner| is_other(&owner["name"]))
+}
+
+/// The grouper has KAI's own role, and an owner is of a kind that the role does not have.
+fn owner_that_may_not_be_read(case: &Case) -> bool {
+    let is_hidden = |owner: &Value| {
+        let (group, _, kind) = group_and_kind(owner);
+        !role_reads(group, kind)
+    };
+    case.environment.rights.is_some() && case.created().filter_map(owner).any(is_hidden)
+}
+
+/// Two pods of a Knative revision come with the same group.
+fn shared_group_of_a_revision(case: &Case) -> bool {
+    let mut groups: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for pod in pods(case) {
+        let revision = pod["metadata"]["labels"]["serving.knative.dev/revision"].as_str();
+        let group = pod["metadata"]["annotations"]["pod-group-name"].as_str();
+        if let (Some(revision), Some(group)) = (revision, group) {
+            *groups.entry((revision.to_owned(), group.to_owned())).or_default() += 1;
+        }
+    }
+    groups.values().any(|pods| *pods > 1)
+}
+
+/// The object above a PodGang names a queue or a staleness grace period.
+fn settings_above_a_gang(case: &Case) -> bool {
+    let is_above = |object: &Value| {
+        let metadata = &object["metadata"];
+        ["PodCliqueSet", "PodGangSet", "DynamoGraphDeployment"].iter().any(|kind| object["kind"] == *kind)
+            && (!metadata["labels"][&case.options.queue_label_key].is_null()
+                || !metadata["annotations"]["kai.scheduler/staleness-grace-period"].is_null())
+    };
+    of_kind(case, "PodGang").next().is_some() && case.created().any(is_above)
+}
+
+/// A Knative Service is owned by an object with labels or annotations.
+fn wrapped_knative_service(case: &Case) -> bool {
+    let has_settings = |object: &Value| {
+        !object["metadata"]["labels"].is_null() || !object["metadata"]["annotations"].is_null()
+    };
+    of_kind(case, "Service").any(|service| owner(service).is_some())
+        && case.created().any(|object| is_wrapper(object) && has_settings(object))
+}
+
+/// A worker group of Ray has KubeRay's field `suspend`.
+fn suspended_worker_group(case: &Case) -> bool {
+    let has = |cluster: &Value| {
+        let groups = cluster["spec"]["workerGroupSpecs"].as_array();
+        groups.into_iter().flatten().any(|group| group["suspend"] == true)
+    };
+    of_kind(case, "RayCluster").any(has)
+}
+
+/// The group of a pod without owners is deleted, and the pod changes.
+fn deleted_group_of_a_pod(case: &Case) -> bool {
+    let mut actions = case.steps.iter().flat_map(|step| &step.actions);
+    let is_deleted =
+        |action: &Action| matches!(action, Action::Delete { delete } if delete.kind == "PodGroup");
+    actions.any(is_deleted) && pods(case).any(|pod| owner(pod).is_none())
+}
+
+/// The name of an owner leaves no room for the rest of a group's name.
+fn long_name(case: &Case) -> bool {
+    case.created().any(|object| object["metadata"]["name"].as_str().is_some_and(|name| name.len() > 213))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documentation_lists_the_same_differences() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/differences.md");
+        let text = std::fs::read_to_string(page).unwrap();
+        let ids = text.lines().filter_map(|line| line.strip_prefix("| G")?.split(' ').next());
+        let listed: Vec<&str> = ids.filter(|id| id.bytes().all(|byte| byte.is_ascii_digit())).collect();
+        let known: Vec<&str> = DIFFERENCES.iter().filter_map(|of| of.id.strip_prefix('G')).collect();
+        assert_eq!(listed, known);
+    }
+}
