@@ -1,6 +1,7 @@
 //! Replays KAI's recorded answers and compares: `cargo xtask conformance [DIR]`.
 
 mod admission;
+mod chart;
 
 use crate::repository::Repository;
 use anyhow::{Context, Result, bail};
@@ -8,7 +9,11 @@ use kai_testkit::report::{self, Replay};
 use std::path::PathBuf;
 
 /// Kinds of recordings whose replay needs more than the engine.
-const REPLAYS: &[Replay] = &[Replay { kind: "admission", run: admission::run }];
+const REPLAYS: &[Replay] = &[
+    Replay { kind: "admission", run: admission::run },
+    Replay { kind: "operator", run: kai_testkit::operator::run },
+    Replay { kind: "chart", run: chart::run },
+];
 
 #[derive(Default, clap::Args)]
 pub(crate) struct Args {

@@ -3,7 +3,9 @@
 //! Used from `tests/` folders and `xtask`, never linked into a shipped binary.
 
 pub mod calls;
+pub mod chart;
 pub mod hostile;
+pub mod operator;
 pub mod random;
 pub mod report;
 pub mod scenario;
