@@ -1,6 +1,7 @@
 //! Replays KAI's recorded answers and compares: `cargo xtask conformance [DIR]`.
 
 mod admission;
+mod chart;
 
 use crate::repository::Repository;
 use anyhow::{Context, Result, bail};
@@ -11,6 +12,8 @@ use std::path::PathBuf;
 const REPLAYS: &[Replay] = &[
     Replay { kind: "admission", run: admission::run },
     Replay { kind: "grouper", run: kai_testkit::grouper::run },
+    Replay { kind: "operator", run: kai_testkit::operator::run },
+    Replay { kind: "chart", run: chart::run },
 ];
 
 #[derive(Default, clap::Args)]

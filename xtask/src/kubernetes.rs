@@ -98,14 +98,14 @@ pub(crate) fn missing() -> Option<String> {
 }
 
 /// The Go command: from the search path, or from where its installer puts it.
-fn go() -> Command {
+pub(crate) fn go() -> Command {
     let installed = Path::new(GO_INSTALLED);
     let on_path = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join("go").is_file()));
     if on_path || !installed.is_file() { Command::new("go") } else { Command::new(installed) }
 }
 
-fn folder(repository: &Repository) -> Result<PathBuf> {
+pub(crate) fn folder(repository: &Repository) -> Result<PathBuf> {
     match std::env::var_os(CACHE_VARIABLE) {
         Some(named) => Ok(repository.root.join(named)),
         None => Ok(repository.metadata()?.target_directory.join("kubernetes")),

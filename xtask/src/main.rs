@@ -10,6 +10,7 @@ mod ci;
 mod conformance;
 mod deny;
 mod fuzz;
+mod helm;
 mod ignored_tests;
 mod kubernetes;
 mod repository;

@@ -54,6 +54,9 @@ pub(crate) enum Command {
     Lint(Lint),
     /// Print the custom resource definitions as YAML.
     Crds(Crds),
+    /// Do what a hook of the chart does around an installation.
+    #[command(hide = true)]
+    Hook(Hook),
     #[command(flatten)]
     Component(ComponentCommand),
 }
@@ -87,6 +90,37 @@ pub(crate) struct Plan {
 pub(crate) struct Crds {
     /// Print only this definition: its kind, plural or full name.
     pub(crate) name: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Hook {
+    /// Path to a kubeconfig; default: the service account of the pod.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(crate) command: HookCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum HookCommand {
+    /// Apply the custom resource definitions.
+    Crds,
+    /// Apply the Config in a file.
+    Config {
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Copy the Topologies of Kueue.
+    Topologies,
+    /// Delete the Deployments that the operator made, and the Config.
+    Cleanup {
+        /// Namespace of the Deployments.
+        #[arg(long)]
+        namespace: String,
+        /// The Config to delete, if the chart made it.
+        #[arg(long, value_name = "NAME")]
+        config: Option<String>,
+    },
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod args;
 mod crds;
 #[cfg(feature = "embedded")]
 pub mod embedded;
+mod hook;
 mod lint;
 mod plan;
 mod render;
@@ -60,6 +61,10 @@ fn perform(args: Args, plugins: &PluginSet) -> Result<ExitCode> {
         Command::Lint(args) => lint::run(&args),
         Command::Crds(args) => {
             print(&crds::run(&args)?)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Hook(args) => {
+            print(&hook::run(&args)?)?;
             Ok(ExitCode::SUCCESS)
         }
     }

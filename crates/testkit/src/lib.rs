@@ -3,8 +3,10 @@
 //! Used from `tests/` folders and `xtask`, never linked into a shipped binary.
 
 pub mod calls;
+pub mod chart;
 pub mod grouper;
 pub mod hostile;
+pub mod operator;
 pub mod random;
 pub mod report;
 pub mod scenario;

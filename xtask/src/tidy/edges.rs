@@ -37,6 +37,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("kai-controllers", &["kai-api", "kai-object", "kai-runtime", "kai-units"]),
     ("kai-kubetest", &[]),
+    ("kai-operator", &["kai-api", "kai-object", "kai-units"]),
     ("kai-podgrouper", &["kai-api", "kai-object", "kai-runtime", "kai-units"]),
     ("kai-replay", &["kai-engine", "kai-units"]),
     ("kai-reservation", &["kai-api", "kai-object", "kai-runtime"]),
@@ -78,7 +79,19 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "kai-units",
         ],
     ),
-    ("kai-testkit", &["kai-api", "kai-cache", "kai-engine", "kai-podgrouper", "kai-runtime", "kai-units"]),
+    (
+        "kai-testkit",
+        &[
+            "kai-api",
+            "kai-cache",
+            "kai-engine",
+            "kai-object",
+            "kai-operator",
+            "kai-podgrouper",
+            "kai-runtime",
+            "kai-units",
+        ],
+    ),
     (
         "xtask",
         &[

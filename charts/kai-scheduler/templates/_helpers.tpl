@@ -1,0 +1,196 @@
+{{/* Whether the cluster is OpenShift: "true" or empty. */}}
+{{- define "kai.openshift" -}}
+{{- if or .Values.openshift (lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "clusterversions.config.openshift.io") -}}true{{- end -}}
+{{- end -}}
+
+{{/* The tag of an image. Takes (dict "root" $ "image" IMAGE). */}}
+{{- define "kai.tag" -}}
+{{- $global := .root.Values.global -}}
+{{- $tag := .image.tag | default $global.tag | default .root.Chart.AppVersion -}}
+{{- $tag -}}{{- if or $global.fips (eq (toString $global.fipsMode) "on") -}}-fips{{- end -}}
+{{- end -}}
+
+{{/* The address of an image. Takes (dict "root" $ "image" IMAGE). */}}
+{{- define "kai.image" -}}
+{{- .image.registry | default .root.Values.global.registry -}}/{{- .image.name -}}:{{- include "kai.tag" . -}}
+{{- end -}}
+
+{{/* The pull policy of an image. Takes (dict "root" $ "image" IMAGE). */}}
+{{- define "kai.pullPolicy" -}}
+{{- .image.pullPolicy | default .root.Values.global.imagePullPolicy -}}
+{{- end -}}
+
+{{/* An image of the Config. Takes (dict "root" $ "image" IMAGE). */}}
+{{- define "kai.configImage" -}}
+name: {{ .image.name | quote }}
+repository: {{ .image.registry | default .root.Values.global.registry | quote }}
+tag: {{ include "kai.tag" . | quote }}
+pullPolicy: {{ include "kai.pullPolicy" . | quote }}
+{{- end -}}
+
+{{/* Metadata of an object. Takes (dict "root" $ "name" NAME), optionally with "namespace", "labels" and "annotations". */}}
+{{- define "kai.metadata" -}}
+name: {{ .name | quote }}
+{{- with .namespace }}
+namespace: {{ . | quote }}
+{{- end }}
+{{- with merge (dict) (.labels | default dict) .root.Values.global.additionalLabels }}
+labels:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with merge (dict) (.annotations | default dict) .root.Values.global.additionalAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Annotations of objects that stay when the release is deleted. */}}
+{{- define "kai.keep" -}}
+helm.sh/resource-policy: keep
+argocd.argoproj.io/sync-options: Prune=false
+{{- end -}}
+
+{{/* Annotations of hooks. Take the weight. */}}
+{{- define "kai.preHook" -}}
+helm.sh/hook: pre-install,pre-upgrade
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: hook-succeeded,before-hook-creation
+{{- end -}}
+{{- define "kai.postHook" -}}
+helm.sh/hook: post-install,post-upgrade
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: hook-succeeded,before-hook-creation
+{{- end -}}
+{{- define "kai.deleteHook" -}}
+helm.sh/hook: post-delete
+helm.sh/hook-delete-policy: hook-succeeded
+argocd.argoproj.io/hook: PostDelete
+argocd.argoproj.io/hook-delete-policy: BeforeHookCreation,HookSucceeded
+{{- end -}}
+{{- define "kai.openshiftHook" -}}
+helm.sh/hook: pre-install,pre-upgrade
+helm.sh/hook-weight: "-1"
+helm.sh/hook-delete-policy: before-hook-creation
+{{- end -}}
+
+{{/* Where pods of operator and hooks run, and with which secrets their images are pulled. */}}
+{{- define "kai.placement" -}}
+{{- $global := .Values.global -}}
+{{- with $global.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $global.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $global.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $global.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* The account and role of a hook. Takes (dict "root" $ "account" NAME "role" NAME "hook" ANNOTATIONS "rules" RULES),
+     optionally with "labels" of the account. */}}
+{{- define "kai.hookAccount" -}}
+{{- $annotations := fromYaml .hook -}}
+{{- $namespace := .root.Release.Namespace -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  {{- include "kai.metadata" (dict "root" .root "name" .account "namespace" $namespace "labels" (.labels | default dict) "annotations" $annotations) | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  {{- include "kai.metadata" (dict "root" .root "name" .role "annotations" $annotations) | nindent 2 }}
+rules:
+  {{- .rules | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  {{- include "kai.metadata" (dict "root" .root "name" .role "annotations" $annotations) | nindent 2 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: {{ .role }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ .account | quote }}
+    namespace: {{ $namespace | quote }}
+{{- end -}}
+
+{{/* A hook job, which runs a subcommand of our own program. Takes (dict "root" $ "name" NAME "account" NAME "container" NAME
+     "hook" ANNOTATIONS "settings" VALUES "args" LIST "restart" POLICY), optionally with "labels" and "manifest", the name of a
+     ConfigMap that is mounted at /manifest. */}}
+{{- define "kai.hookJob" -}}
+{{- $root := .root -}}
+{{- $image := dict "root" .root "image" .settings.image -}}
+apiVersion: batch/v1
+kind: Job
+metadata:
+  {{- include "kai.metadata" (dict "root" .root "name" .name "namespace" .root.Release.Namespace "annotations" (fromYaml .hook)) | nindent 2 }}
+spec:
+  template:
+    metadata:
+      labels:
+        {{- .labels | default (dict "app" .name) | toYaml | nindent 8 }}
+      {{- if include "kai.openshift" .root }}
+      annotations:
+        openshift.io/scc: kai-system
+      {{- end }}
+    spec:
+      serviceAccountName: {{ .account | quote }}
+      restartPolicy: {{ .restart }}
+      {{- include "kai.placement" .root | nindent 6 }}
+      {{- if include "kai.openshift" .root }}
+      securityContext:
+        runAsUser: 10000
+        runAsNonRoot: true
+        fsGroup: 10000
+      {{- else }}
+      {{- with .root.Values.global.podSecurityContext }}
+      securityContext:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- end }}
+      containers:
+        - name: {{ .container }}
+          image: {{ include "kai.image" $image | quote }}
+          imagePullPolicy: {{ include "kai.pullPolicy" $image }}
+          args:
+            {{- toYaml .args | nindent 12 }}
+          {{- if include "kai.openshift" .root }}
+          securityContext:
+            runAsUser: 10000
+            runAsNonRoot: true
+            allowPrivilegeEscalation: false
+            capabilities:
+              drop: [ALL]
+          {{- else }}
+          {{- with .root.Values.global.securityContext }}
+          securityContext:
+            {{- toYaml . | nindent 12 }}
+          {{- end }}
+          {{- end }}
+          {{- with .settings.resources }}
+          resources:
+            {{- toYaml . | nindent 12 }}
+          {{- end }}
+          {{- if .manifest }}
+          volumeMounts:
+            - name: manifest
+              mountPath: /manifest
+          {{- end }}
+      {{- with .manifest }}
+      volumes:
+        - name: manifest
+          configMap:
+            name: {{ . | quote }}
+      {{- end }}
+{{- end -}}

@@ -1,0 +1,241 @@
+//! `kai hook`: what the hooks of the chart do around an installation.
+//!
+//! Every command may be repeated: a hook that failed half-way is run again by its Job.
+
+use crate::args::{Hook, HookCommand};
+use anyhow::{Context, Result, bail};
+use kai_api::crds;
+use kai_api::well_known::{annotation, label, label_value};
+use kai_runtime::api::Api;
+use kai_runtime::connect;
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+const USER_AGENT: &str = "kai-hook";
+const APPLY: &str = "application/apply-patch+yaml";
+const MERGE_PATCH: &str = "application/merge-patch+json";
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const CONFIGS: &str = "/apis/kai.scheduler/v1/configs";
+const TOPOLOGIES: &str = "/apis/kai.scheduler/v1alpha1/topologies";
+const KUEUE: &str = "kueue.x-k8s.io";
+/// Start of the annotations that made the `Config` a hook in old versions: helm would delete it with the hook.
+const HOOK_ANNOTATION: &str = "helm.sh/hook";
+
+/// Does what a hook is for, and says what was done.
+pub(crate) fn run(args: &Hook) -> Result<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.context("cannot start a runtime")?.block_on(async {
+        let config = connect::config(args.kubeconfig.clone(), None).await?;
+        let api = Api::new(connect::client(config)?, USER_AGENT);
+        perform(&api, &args.command).await
+    })
+}
+
+async fn perform(api: &Api, command: &HookCommand) -> Result<String> {
+    match command {
+        HookCommand::Crds => apply_crds(api).await,
+        HookCommand::Config { file } => apply_config(api, file).await,
+        HookCommand::Topologies => copy_topologies(api).await,
+        HookCommand::Cleanup { namespace, config } => clean_up(api, namespace, config.as_deref()).await,
+    }
+}
+
+/// Applies the custom resource definitions; helm itself only creates them.
+async fn apply_crds(api: &Api) -> Result<String> {
+    let mut done = String::new();
+    for definition in crds::crds() {
+        let name = definition.metadata.name.clone().unwrap_or_default();
+        let object = serde_json::to_value(&definition).context("a definition serialises")?;
+        apply(api, &format!("{CRDS}/{name}"), "kai-crd-manager", &object)
+            .await
+            .with_context(|| format!("cannot apply custom resource definition `{name}`"))?;
+        done.push_str(&format!("applied custom resource definition {name}\n"));
+    }
+    Ok(done)
+}
+
+/// Applies the `Config` in a file; it keeps its identity, and with it everything that it owns.
+async fn apply_config(api: &Api, file: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read `{}`", file.display()))?;
+    let object: Value =
+        serde_saphyr::from_str(&text).with_context(|| format!("`{}` is not YAML", file.display()))?;
+    let name = kai_object::name(&object).to_owned();
+    if kai_object::kind(&object) != "Config" || name.is_empty() {
+        bail!("`{}` does not contain a Config with a name", file.display());
+    }
+    let path = format!("{CONFIGS}/{name}");
+    match api.send("GET", &path, None).await {
+        Ok(existing) => drop_hook_annotations(api, &path, &existing).await?,
+        Err(error) if error.is_not_found() => {}
+        Err(error) => return Err(error).with_context(|| format!("cannot read Config `{name}`")),
+    }
+    apply(api, &path, "kai-config-deployer", &object)
+        .await
+        .with_context(|| format!("cannot apply Config `{name}`"))?;
+    Ok(format!("applied Config {name}\n"))
+}
+
+async fn drop_hook_annotations(api: &Api, path: &str, existing: &Value) -> Result<()> {
+    let annotations = kai_object::meta(existing, "annotations").and_then(Value::as_object);
+    let names = annotations.into_iter().flat_map(|annotations| annotations.keys());
+    let gone: Map<String, Value> = names
+        .filter(|name| name.starts_with(HOOK_ANNOTATION))
+        .map(|name| (name.clone(), Value::Null))
+        .collect();
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let patch = json!({"metadata": {"annotations": gone}});
+    api.send("PATCH", path, Some((MERGE_PATCH, &patch)))
+        .await
+        .context("cannot remove the annotations that made the Config a hook")?;
+    Ok(())
+}
+
+/// Creates a Topology for each of Kueue's that has none of its name.
+async fn copy_topologies(api: &Api) -> Result<String> {
+    let group = match api.send("GET", &format!("/apis/{KUEUE}"), None).await {
+        Ok(group) => group,
+        Err(error) if error.is_not_found() => return Ok("the cluster has no Kueue\n".to_owned()),
+        Err(error) => return Err(error).context("cannot ask for the versions of Kueue"),
+    };
+    let version = kai_object::str_at(&group, "/preferredVersion/groupVersion");
+    let list = match api.send("GET", &format!("/apis/{version}/topologies"), None).await {
+        Ok(list) => list,
+        Err(error) if error.is_not_found() => return Ok("Kueue has no topologies\n".to_owned()),
+        Err(error) => return Err(error).context("cannot list the topologies of Kueue"),
+    };
+    let mut done = String::new();
+    for theirs in list.get("items").and_then(Value::as_array).into_iter().flatten() {
+        let name = kai_object::name(theirs);
+        match api.send("POST", TOPOLOGIES, Some(("application/json", &topology(theirs)))).await {
+            Ok(_) => done.push_str(&format!("created Topology {name}\n")),
+            Err(error) if error.is_conflict() => done.push_str(&format!("Topology {name} exists\n")),
+            // One that cannot be copied must not keep the others, and the installation, from being made.
+            Err(error) => done.push_str(&format!("Topology {name} cannot be created: {error}\n")),
+        }
+    }
+    Ok(done)
+}
+
+/// Our Topology with the levels of one of Kueue's.
+fn topology(theirs: &Value) -> Value {
+    let levels = theirs.pointer("/spec/levels").and_then(Value::as_array).into_iter().flatten();
+    let levels: Vec<Value> = levels.map(|level| json!({"nodeLabel": level.get("nodeLabel")})).collect();
+    let mut metadata = json!({
+        "name": kai_object::name(theirs),
+        "annotations": {annotation::MIGRATED_FROM: format!("{KUEUE}/Topology")},
+    });
+    if let Some(labels) = kai_object::meta(theirs, "labels") {
+        metadata["labels"] = labels.clone();
+    }
+    json!({
+        "apiVersion": "kai.scheduler/v1alpha1", "kind": "Topology",
+        "metadata": metadata, "spec": {"levels": levels},
+    })
+}
+
+/// Deletes the Deployments that the operator made, and the `Config` if the chart made it; the garbage collector follows.
+async fn clean_up(api: &Api, namespace: &str, config: Option<&str>) -> Result<String> {
+    let deployments = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
+    let selector = format!("{}={}", label::MANAGED_BY, label_value::KAI_OPERATOR);
+    let made = api
+        .send(
+            "GET",
+            &format!("{deployments}?labelSelector={}", selector.replace('/', "%2F").replace('=', "%3D")),
+            None,
+        )
+        .await
+        .context("cannot list the Deployments")?;
+    let mut done = String::new();
+    for deployment in made.get("items").and_then(Value::as_array).into_iter().flatten() {
+        let name = kai_object::name(deployment);
+        delete(api, &format!("{deployments}/{name}"))
+            .await
+            .with_context(|| format!("cannot delete Deployment `{name}`"))?;
+        done.push_str(&format!("deleted Deployment {name}\n"));
+    }
+    if let Some(name) = config {
+        delete(api, &format!("{CONFIGS}/{name}"))
+            .await
+            .with_context(|| format!("cannot delete Config `{name}`"))?;
+        done.push_str(&format!("deleted Config {name}\n"));
+    }
+    Ok(done)
+}
+
+async fn delete(api: &Api, path: &str) -> Result<()> {
+    let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
+    match api.send("DELETE", path, Some(("application/json", &options))).await {
+        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) => Err(error.into()),
+        Ok(_) => Ok(()),
+    }
+}
+
+async fn apply(api: &Api, path: &str, manager: &str, object: &Value) -> Result<()> {
+    api.send("PATCH", &format!("{path}?fieldManager={manager}&force=true"), Some((APPLY, object))).await?;
+    Ok(())
+}
+
+#[cfg(all(test, feature = "embedded"))]
+mod tests {
+    use super::*;
+    use kai_sim::Cluster;
+
+    async fn get(api: &Api, path: &str) -> Value {
+        api.send("GET", path, None).await.expect("the object exists")
+    }
+
+    #[tokio::test]
+    async fn hooks_of_an_installation_can_be_repeated() {
+        let cluster = Cluster::builder().without_controllers().start().await.expect("the cluster starts");
+        let api = cluster.api();
+        for _ in 0..2 {
+            let done = perform(api, &HookCommand::Crds).await.expect("definitions are applied");
+            assert_eq!(done.lines().count(), 6, "{done}");
+        }
+        let file = std::env::temp_dir().join(format!("kai-hook-{}.yaml", std::process::id()));
+        let config = "apiVersion: kai.scheduler/v1\nkind: Config\nmetadata:\n  name: kai-config\nspec:\n  namespace: kai\n";
+        std::fs::write(&file, config).expect("the file can be written");
+        let command = HookCommand::Config { file: file.clone() };
+        perform(api, &command).await.expect("the Config is applied");
+        let path = format!("{CONFIGS}/kai-config");
+        let uid = kai_object::uid(&get(api, &path).await).to_owned();
+        let as_hook = json!({"metadata": {"annotations": {"helm.sh/hook": "post-install", "mine": "1"}}});
+        api.send("PATCH", &path, Some((MERGE_PATCH, &as_hook))).await.expect("it can be patched");
+        perform(api, &command).await.expect("the Config is applied again");
+        std::fs::remove_file(&file).expect("the file was there");
+        let config = get(api, &path).await;
+        assert_eq!(kai_object::uid(&config), uid, "it keeps its identity");
+        assert_eq!(config["metadata"]["annotations"], json!({"mine": "1"}));
+        let command =
+            HookCommand::Cleanup { namespace: "kai".to_owned(), config: Some("kai-config".to_owned()) };
+        for _ in 0..2 {
+            perform(api, &command).await.expect("everything is removed");
+        }
+        assert!(api.send("GET", &path, None).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn cluster_without_kueue_needs_no_migration() {
+        let cluster = Cluster::builder().without_controllers().start().await.expect("the cluster starts");
+        let done = perform(cluster.api(), &HookCommand::Topologies).await.expect("nothing to do");
+        assert_eq!(done, "the cluster has no Kueue\n");
+    }
+
+    #[test]
+    fn topology_of_kueue_keeps_labels_and_levels() {
+        let theirs = json!({
+            "metadata": {"name": "t", "labels": {"a": "b"}, "annotations": {"x": "y"}},
+            "spec": {"levels": [{"nodeLabel": "zone"}, {"nodeLabel": "rack"}]},
+        });
+        let ours = topology(&theirs);
+        assert_eq!(ours["metadata"]["labels"], json!({"a": "b"}));
+        assert_eq!(
+            ours["metadata"]["annotations"],
+            json!({"kai.scheduler/migrated-from": "kueue.x-k8s.io/Topology"})
+        );
+        assert_eq!(ours["spec"], theirs["spec"]);
+    }
+}

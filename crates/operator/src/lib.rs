@@ -1,0 +1,85 @@
+//! What an installation consists of, as a function of its settings, and how far the cluster is from it.
+//!
+//! [`desired`] turns the `Config` and the `SchedulingShard`s into objects, one operand (component with everything around
+//! it) at a time; [`plan`](plan::plan) compares them with the objects of the cluster; [`status`] turns both into conditions.
+//! Nothing here waits, writes or reads a clock. One operand or shard with invalid settings does not affect the others.
+
+mod affinity;
+pub mod facts;
+mod inherit;
+pub mod key;
+pub mod merge;
+mod operand;
+pub mod plan;
+pub mod read;
+mod resources;
+mod settings;
+mod shard;
+pub mod status;
+mod workload;
+
+pub use facts::{Apis, Certificate, CertificateRequest, Facts, Images, LeaderEndpoint};
+pub use key::ObjectKey;
+
+use kai_api::{Config, SchedulingShard};
+use serde_json::Value;
+use settings::Settings;
+
+/// An object as the operator applies it: the fields that it decides.
+pub type Object = Value;
+
+/// The objects of one operand.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Operand {
+    /// KAI's name of the operand in conditions.
+    pub name: &'static str,
+    pub objects: Vec<Object>,
+    /// What the cluster lacks for the operand, such as a CRD.
+    pub missing: Vec<String>,
+    /// Settings that have no effect, each with the reason.
+    pub notices: Vec<String>,
+    /// Why the objects could not be determined. What is deployed then stays as it is.
+    pub error: Option<String>,
+}
+
+/// Everything that should exist.
+#[derive(Clone, Debug, Default)]
+pub struct Desired {
+    /// Operands of the `Config`, in the order in which they are deployed.
+    pub config: Vec<Operand>,
+    /// One operand per shard, by the name of the shard.
+    pub shards: Vec<(String, Operand)>,
+    /// Whether a conversion webhook of the Queue CRD, which versions of KAI before 0.9 installed, is removed.
+    pub drop_queue_conversion: bool,
+}
+
+impl Desired {
+    pub fn objects(&self) -> impl Iterator<Item = &Object> {
+        let shards = self.shards.iter().map(|(_, operand)| operand);
+        self.config.iter().chain(shards).flat_map(|operand| &operand.objects)
+    }
+}
+
+/// The objects of an installation.
+///
+/// Without a `Config` there are none, and every shard says so.
+pub fn desired(config: Option<&Config>, shards: &[SchedulingShard], facts: &Facts) -> Desired {
+    let Some(config) = config else {
+        let shards = shards.iter().map(|shard| (shard::name(shard), shard::without_config()));
+        return Desired { shards: shards.collect(), ..Desired::default() };
+    };
+    let settings = Settings::new(config);
+    Desired {
+        config: operand::all(&settings, shards, facts),
+        shards: shards
+            .iter()
+            .map(|shard| (shard::name(shard), shard::operand(&settings, shard, shards, facts)))
+            .collect(),
+        drop_queue_conversion: settings::enabled(settings.queue_controller.service.as_ref()),
+    }
+}
+
+/// The webhook certificates that [`desired`] needs in [`Facts::certificates`].
+pub fn certificates(config: &Config) -> Vec<CertificateRequest> {
+    operand::certificates(&Settings::new(config))
+}

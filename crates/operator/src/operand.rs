@@ -1,0 +1,83 @@
+//! The operands of the `Config`: one module for each component.
+
+mod admission;
+mod binder;
+pub(crate) use binder::app_label;
+mod certificate;
+mod node_scale_adjuster;
+mod numa_placement_exporter;
+mod pod_grouper;
+mod podgroup_controller;
+pub(crate) mod prometheus;
+mod queue_controller;
+mod webhook;
+
+use crate::settings::{Settings, enabled};
+use crate::workload::service_account;
+use crate::{CertificateRequest, Facts, Operand};
+use kai_api::SchedulingShard;
+use kai_api::config::service::Service;
+
+/// Requests per second and burst of a component without its own setting.
+const CLIENT_LIMITS: (i64, i64) = (20, 100);
+
+/// All operands, in the order of KAI's operator, which conditions show.
+pub(crate) fn all(settings: &Settings, shards: &[SchedulingShard], facts: &Facts) -> Vec<Operand> {
+    vec![
+        pod_grouper::operand(settings, facts),
+        binder::operand(settings, facts),
+        queue_controller::operand(settings, facts),
+        podgroup_controller::operand(settings, facts),
+        node_scale_adjuster::operand(settings, facts),
+        admission::operand(settings, facts),
+        prometheus::operand(settings, facts),
+        scheduler(settings),
+        numa_placement_exporter::operand(settings, shards, facts),
+    ]
+}
+
+/// The certificates of enabled operands with webhooks.
+pub(crate) fn certificates(settings: &Settings) -> Vec<CertificateRequest> {
+    let operands = [
+        (settings.queue_controller.service.as_ref(), queue_controller::WEBHOOK),
+        (settings.pod_group_controller.service.as_ref(), podgroup_controller::WEBHOOK),
+        (settings.admission.service.as_ref(), admission::WEBHOOK),
+    ];
+    let enabled = operands.into_iter().filter(|(service, _)| enabled(*service));
+    enabled.map(|(_, webhook)| webhook.certificate(&settings.namespace)).collect()
+}
+
+/// The service account that the schedulers of all shards share.
+fn scheduler(settings: &Settings) -> Operand {
+    let mut operand = Operand { name: "Scheduler", ..Operand::default() };
+    if enabled(settings.scheduler.service.as_ref()) {
+        operand.objects.push(service_account("scheduler", &settings.namespace, &settings.owner()));
+    }
+    operand
+}
+
+/// `--qps` and `--burst` of a component that always gets them.
+fn client_limits(service: Option<&Service>) -> [String; 4] {
+    let limits = service.and_then(|service| service.k8s_client_config.as_ref());
+    let qps = limits.and_then(|limits| limits.qps).unwrap_or(CLIENT_LIMITS.0);
+    let burst = limits.and_then(|limits| limits.burst).unwrap_or(CLIENT_LIMITS.1);
+    ["--qps".to_owned(), qps.to_string(), "--burst".to_owned(), burst.to_string()]
+}
+
+/// Adds two arguments: a flag and its value.
+fn flag(args: &mut Vec<String>, name: &str, value: &impl ToString) {
+    args.extend([name.to_owned(), value.to_string()]);
+}
+
+/// What the log format and several replicas add to a component's arguments.
+fn leader_election(args: &mut Vec<String>, replicas: i32) {
+    if replicas > 1 {
+        args.push("--leader-elect".to_owned());
+    }
+}
+
+fn log_format(args: &mut Vec<String>, settings: &Settings) {
+    if settings.json_log {
+        args.push("--zap-devel=false".to_owned());
+    }
+}

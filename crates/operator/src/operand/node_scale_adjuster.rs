@@ -1,0 +1,66 @@
+//! The node scale adjuster, and the service account of the scaling pods that it creates.
+
+use super::{flag, log_format};
+use crate::settings::{Settings, enabled, image};
+use crate::workload::{Workload, secret_references, service_account};
+use crate::{Facts, Operand, resources};
+use kai_api::config::NodeScaleAdjuster;
+use kai_api::well_known::name;
+use serde_json::{Value, json};
+
+const NAME: &str = "node-scale-adjuster";
+
+pub(super) fn operand(settings: &Settings, facts: &Facts) -> Operand {
+    let NodeScaleAdjuster { service, vpa, args } = &settings.node_scale_adjuster;
+    let mut operand = Operand { name: "NodeScaleAdjuster", ..Operand::default() };
+    if !enabled(service.as_ref()) {
+        return operand;
+    }
+    let what = args.clone().unwrap_or_default();
+    let namespace = what.node_scale_namespace.unwrap_or_else(|| name::SCALE_ADJUST.to_owned());
+    let account = what.node_scale_service_account.unwrap_or_else(|| name::SCALE_ADJUST.to_owned());
+    let mut args = Vec::new();
+    flag(&mut args, "--scheduler-name", &settings.scheduler_name);
+    flag(&mut args, "--scaling-pod-service-account", &account);
+    let scaling_image = image(what.scaling_pod_image.as_ref(), "scalingpod", &facts.images);
+    flag(&mut args, "--scaling-pod-image", &scaling_image);
+    flag(&mut args, "--scale-adjust-namespace", &namespace);
+    if let Some(ratio) = what.gpu_memory_to_fraction_ratio {
+        flag(&mut args, "--gpu-memory-to-fraction-ratio", &format!("{ratio:.6}"));
+    }
+    let limits = service.as_ref().and_then(|service| service.k8s_client_config.as_ref());
+    if let Some(qps) = limits.and_then(|limits| limits.qps) {
+        flag(&mut args, "--qps", &qps);
+    }
+    if let Some(burst) = limits.and_then(|limits| limits.burst) {
+        flag(&mut args, "--burst", &burst);
+    }
+    log_format(&mut args, settings);
+    let workload = Workload {
+        name: NAME,
+        owner: settings.owner(),
+        account: NAME,
+        service: service.as_ref(),
+        image: "nodescaleadjuster",
+        defaults: resources::COMPONENT,
+        args,
+        // It has no leader election: two of them would both create scaling pods.
+        replicas: 1,
+        recreate: false,
+        container: json!({}),
+        volumes: Vec::new(),
+        template: json!({}),
+    };
+    let mut scaling = service_account(&account, &namespace, &settings.owner());
+    let secrets = secret_references(&settings.pull_secrets());
+    if !secrets.is_empty() {
+        scaling["imagePullSecrets"] = Value::from(secrets);
+    }
+    operand.objects.extend([
+        workload.deployment(settings, facts),
+        service_account(NAME, &settings.namespace, &settings.owner()),
+        scaling,
+    ]);
+    workload.scale(settings, vpa.as_ref(), facts, &mut operand);
+    operand
+}

@@ -1,0 +1,231 @@
+//! The operand of a shard: one scheduler with its configuration.
+
+mod budgets;
+mod configuration;
+mod flags;
+mod leader;
+mod plugins;
+mod usage;
+
+use crate::operand::prometheus;
+use crate::settings::{Settings, enabled, owner};
+use crate::workload::{Port, Workload, metadata, remove, service};
+use crate::{Facts, Object, Operand, resources};
+use kai_api::SchedulingShard;
+use kai_api::well_known::{annotation, env};
+use kai_units::Quantity;
+use serde_json::{Value, json};
+
+const NAME: &str = "SchedulerForShard";
+const METRICS_PORT: i64 = 8080;
+const METRICS_PORT_NAME: &str = "http-metrics";
+const GOGC: i64 = 400;
+const MEMORY_RATIO: f64 = 0.9;
+const CONFIGURATION_FILE: &str = "/etc/config/config.yaml";
+const CONFIGURATION_KEY: &str = "config.yaml";
+
+pub(crate) fn name(shard: &SchedulingShard) -> String {
+    shard.metadata.name.clone().unwrap_or_default()
+}
+
+/// The operand of a shard while there is no `Config`: what is deployed stays.
+pub(crate) fn without_config() -> Operand {
+    let error = "there is no Config `kai-config`; hint: install the chart, or create the object".to_owned();
+    Operand { name: NAME, error: Some(error), ..Operand::default() }
+}
+
+pub(crate) fn operand(
+    settings: &Settings,
+    shard: &SchedulingShard,
+    shards: &[SchedulingShard],
+    facts: &Facts,
+) -> Operand {
+    let mut operand = Operand { name: NAME, ..Operand::default() };
+    if !enabled(settings.scheduler.service.as_ref()) {
+        return operand;
+    }
+    match objects(settings, shard, shards, facts, &mut operand) {
+        Ok(()) => operand,
+        Err(error) => {
+            Operand { name: NAME, error: Some(error), notices: operand.notices, ..Operand::default() }
+        }
+    }
+}
+
+fn objects(
+    settings: &Settings,
+    shard: &SchedulingShard,
+    shards: &[SchedulingShard],
+    facts: &Facts,
+    operand: &mut Operand,
+) -> Result<(), String> {
+    first_of_its_partition(shard, shards)?;
+    let scheduler = &settings.scheduler;
+    let name = format!("{}-{}", settings.scheduler_name, name(shard));
+    let owner =
+        owner("SchedulingShard", &self::name(shard), shard.metadata.uid.as_deref().unwrap_or_default());
+    let configuration = configuration::yaml(settings, shard)?;
+    let replicas = settings.replicas(scheduler.replicas);
+    let ports = scheduler.scheduler_service.clone().unwrap_or_default();
+    // The process listens on the target port, which is the port itself when only that is set.
+    let target = ports.target_port.or(ports.port).unwrap_or(METRICS_PORT);
+    let port = Port { name: METRICS_PORT_NAME, number: ports.port.unwrap_or(METRICS_PORT), target };
+    let (extra, unknown) = flags::of(shard);
+    operand.notices.extend(unknown);
+    let workload = Workload {
+        name: &name,
+        owner: owner.clone(),
+        account: "scheduler",
+        service: scheduler.service.as_ref(),
+        image: "scheduler",
+        defaults: resources::SCHEDULER,
+        args: arguments(settings, shard, replicas, target, extra),
+        replicas,
+        recreate: true,
+        container: json!({
+            "env": environment(settings, shard)?,
+            "volumeMounts": [
+                {"name": "config", "mountPath": CONFIGURATION_FILE, "subPath": CONFIGURATION_KEY},
+            ],
+        }),
+        volumes: vec![json!({"name": "config", "configMap": {"name": name}})],
+        template: json!({"metadata": {
+            "name": name,
+            // A new configuration replaces the pod.
+            "annotations": {annotation::CONFIG_MAP_VERSION: content_hash(&configuration)},
+        }}),
+    };
+    operand.objects.push(json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": metadata(&name, &settings.namespace, &owner),
+        "data": {CONFIGURATION_KEY: configuration},
+    }));
+    operand.objects.push(workload.deployment(settings, facts));
+    operand.objects.extend(workload.disruption_budget(settings));
+    let kind = ports.type_.as_deref().unwrap_or("ClusterIP");
+    operand.objects.push(metrics_service(settings, &name, &owner, &port, kind, replicas));
+    if replicas > 1 {
+        let lease = leader::lease_name(settings, shard);
+        let endpoint = facts.leaders.get(&lease);
+        operand.objects.push(leader::endpoint_slice(settings, &name, &owner, target, endpoint));
+    }
+    workload.scale(settings, scheduler.vpa.as_ref(), facts, operand);
+    Ok(())
+}
+
+/// Two schedulers of one node pool would place pods on the same nodes and share a lease. The first by name is deployed.
+fn first_of_its_partition(shard: &SchedulingShard, shards: &[SchedulingShard]) -> Result<(), String> {
+    let partition = |shard: &SchedulingShard| shard.spec.partition_label_value.clone().unwrap_or_default();
+    let own = partition(shard);
+    let first = shards.iter().filter(|other| partition(other) == own).map(self::name).min();
+    match first {
+        Some(first) if first != self::name(shard) => Err(format!(
+            "spec.partitionLabelValue: shard `{first}` already schedules node pool `{own}`; hint: delete one of both, or \
+             give them different node pools"
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn arguments(
+    settings: &Settings,
+    shard: &SchedulingShard,
+    replicas: i32,
+    port: i64,
+    extra: Vec<String>,
+) -> Vec<String> {
+    let partition = shard.spec.partition_label_value.as_deref().unwrap_or_default();
+    let mut args = vec![
+        format!("--scheduler-conf={CONFIGURATION_FILE}"),
+        format!("--scheduler-name={}", settings.scheduler_name),
+        format!("--namespace={}", settings.namespace),
+        format!("--nodepool-label-key={}", settings.node_pool_label_key),
+        format!("--partition-label-value={partition}"),
+        format!("--resource-reservation-app-label={}", crate::operand::app_label(settings)),
+        format!("--queue-label-key={}", settings.queue_label_key),
+        format!("--listen-address=:{port}"),
+    ];
+    if let Some(prefix) = &settings.queue_controller.metrics_namespace {
+        args.push(format!("--metrics-namespace={prefix}"));
+    }
+    let limits = settings.scheduler.service.as_ref().and_then(|service| service.k8s_client_config.as_ref());
+    if let Some(qps) = limits.and_then(|limits| limits.qps) {
+        args.push(format!("--qps={qps}"));
+    }
+    if let Some(burst) = limits.and_then(|limits| limits.burst) {
+        args.push(format!("--burst={burst}"));
+    }
+    args.extend(extra);
+    if replicas > 1 {
+        args.push("--leader-elect=true".to_owned());
+    }
+    if settings.json_log {
+        args.push("--log-json".to_owned());
+    }
+    args
+}
+
+fn environment(settings: &Settings, shard: &SchedulingShard) -> Result<Vec<Value>, String> {
+    let ratio = shard.spec.go_mem_limit_ratio.unwrap_or(MEMORY_RATIO);
+    let namespace = json!({"fieldRef": {"fieldPath": "metadata.namespace"}});
+    let mut variables = vec![
+        json!({"name": env::GOGC, "value": settings.scheduler.gogc.unwrap_or(GOGC).to_string()}),
+        json!({"name": env::GO_MEM_LIMIT_RATIO, "value": ratio.to_string()}),
+        json!({"name": env::NAMESPACE, "valueFrom": namespace}),
+    ];
+    if let Some(limit) = &shard.spec.go_mem_limit {
+        let amount: Quantity = limit.0.parse().map_err(|error| format!("spec.goMemLimit: {error}"))?;
+        let bytes = amount.units();
+        if bytes <= 0 {
+            return Err(format!("spec.goMemLimit: `{}` is not above 0; hint: leave the field out", limit.0));
+        }
+        variables.push(json!({"name": env::GO_MEM_LIMIT, "value": bytes.to_string()}));
+    }
+    Ok(variables)
+}
+
+/// The Service of the metrics. With several replicas it has no selector: its EndpointSlice names the leader.
+fn metrics_service(
+    settings: &Settings,
+    name: &str,
+    owner: &Value,
+    port: &Port<'_>,
+    kind: &str,
+    replicas: i32,
+) -> Object {
+    let port = Port { name: port.name, number: port.number, target: port.target };
+    let mut service = service(name, &settings.namespace, owner, &[port]);
+    service["metadata"]["annotations"] = json!({annotation::PROMETHEUS_SCRAPE: "true"});
+    service["spec"]["type"] = Value::from(kind);
+    if kind == "ClusterIP" {
+        service["spec"]["clusterIP"] = Value::from("None");
+    }
+    // Without it the API server chooses `RequireDualStack` for a headless Service without a selector, and then refuses
+    // the selector on a cluster with one address family.
+    service["spec"]["ipFamilyPolicy"] = Value::from("PreferDualStack");
+    if replicas > 1 {
+        remove(&mut service["spec"], "selector");
+    }
+    service
+}
+
+/// A short fingerprint of text (FNV-1a): the same on every run and machine.
+fn content_hash(text: &str) -> String {
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{hash:016x}")
+}
+
+/// The lease of the scheduler of a shard.
+pub(crate) fn lease_name(scheduler_name: &str, partition: &str) -> String {
+    match partition {
+        "" => scheduler_name.to_owned(),
+        partition => format!("{scheduler_name}-{partition}"),
+    }
+}
+
+/// Address of the Prometheus that the operator deploys.
+fn own_prometheus(settings: &Settings) -> String {
+    format!("http://{}.{}.svc.cluster.local:{}", prometheus::SERVICE, settings.namespace, prometheus::PORT)
+}

@@ -1,0 +1,136 @@
+//! Settings of components.
+
+use crate::{arguments, deployed, desired, facts, find, get};
+use kai_operator::{Apis, Facts};
+use serde_json::{Value, json};
+
+#[test]
+fn selector_arguments_have_one_order() {
+    let config = json!({"global": {"namespaceLabelSelector": {"b": "2", "a": "1"}}});
+    let args = arguments(&desired(&config, &[], &facts()), "Deployment", "pod-grouper");
+    assert!(args.windows(2).any(|pair| pair == ["--namespace-label-selector", "a=1,b=2"]), "{args:?}");
+}
+
+#[test]
+fn webhook_ports_reach_service_process_and_configuration() {
+    let ports = json!({"webhook": {"port": 8443, "targetPort": 9444}});
+    let config = json!({
+        "queueController": {"controllerService": ports},
+        "admission": {"webhook": {"port": 8443}},
+    });
+    let desired = desired(&config, &[], &facts());
+    let args = arguments(&desired, "Deployment", "queue-controller");
+    assert!(args.windows(2).any(|pair| pair == ["--webhook-bind-address", ":9444"]), "{args:?}");
+    for (name, webhooks) in [("kai-queue-validation-v2", 1), ("validating-kai-admission", 2)] {
+        let configuration = get(&desired, "ValidatingWebhookConfiguration", name);
+        for webhook in 0..webhooks {
+            assert_eq!(configuration["webhooks"][webhook]["clientConfig"]["service"]["port"], 8443, "{name}");
+        }
+    }
+    assert_eq!(get(&desired, "Service", "queue-controller")["spec"]["ports"][0]["targetPort"], 9444);
+}
+
+#[test]
+fn processes_listen_on_the_port_that_their_service_forwards_to() {
+    let config = json!({
+        "queueController": {"controllerService": {"metrics": {"port": 9000, "targetPort": 9001}}},
+        "scheduler": {"schedulerService": {"port": 9090}},
+    });
+    let desired = desired(&config, &[("default", json!({}))], &facts());
+    let args = arguments(&desired, "Deployment", "queue-controller");
+    assert!(args.windows(2).any(|pair| pair == ["--metrics-listen-address", ":9001"]), "{args:?}");
+    let args = arguments(&desired, "Deployment", "kai-scheduler-default");
+    assert!(args.contains(&"--listen-address=:9090".to_owned()), "{args:?}");
+    let port = &get(&desired, "Service", "kai-scheduler-default")["spec"]["ports"][0];
+    assert_eq!((&port["port"], &port["targetPort"]), (&json!(9090), &json!(9090)));
+}
+
+#[test]
+fn autoscaler_without_its_crd_is_a_missing_dependency() {
+    let config = json!({"global": {"vpa": {"enabled": true}}});
+    let desired = desired(&config, &[], &facts());
+    assert!(find(&desired, "VerticalPodAutoscaler", "binder").is_none());
+    assert!(find(&desired, "Deployment", "binder").is_some());
+    let missing: Vec<&String> = desired.config.iter().flat_map(|operand| &operand.missing).collect();
+    assert_eq!(missing.len(), 6, "one for each Deployment: {missing:?}");
+}
+
+#[test]
+fn client_limits_reach_every_component_that_has_them() {
+    let limits = json!({"service": {"k8sClientConfig": {"qps": 7, "burst": 9}}});
+    let config = json!({"scheduler": limits, "nodeScaleAdjuster": limits, "podGrouper": limits});
+    let desired = desired(&config, &[("default", json!({}))], &facts());
+    let args = arguments(&desired, "Deployment", "kai-scheduler-default");
+    assert!(args.contains(&"--qps=7".to_owned()) && args.contains(&"--burst=9".to_owned()), "{args:?}");
+    for name in ["node-scale-adjuster", "pod-grouper"] {
+        let args = arguments(&desired, "Deployment", name);
+        assert!(args.windows(4).any(|flags| flags == ["--qps", "7", "--burst", "9"]), "{name}: {args:?}");
+    }
+}
+
+#[test]
+fn required_anti_affinity_needs_no_other_affinity() {
+    let affinity = |config: Value| {
+        let desired = desired(&config, &[], &facts());
+        get(&desired, "Deployment", "binder").pointer("/spec/template/spec/affinity").cloned()
+    };
+    let required = affinity(json!({"global": {"requireDefaultPodAntiAffinityTerm": true}})).unwrap();
+    let term = &required["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0];
+    assert_eq!(term["labelSelector"]["matchLabels"]["app"], "binder");
+    assert_eq!(affinity(json!({})), None);
+}
+
+#[test]
+fn exporter_runs_where_a_shard_has_the_numa_plugin() {
+    let exporter = |plugin: Value| {
+        let desired = desired(&json!({}), &[("default", json!({"plugins": {"numa": plugin}}))], &facts());
+        find(&desired, "DaemonSet", "numa-placement-exporter").is_some()
+    };
+    assert!(exporter(json!({})), "an entry without `enabled` is enabled");
+    assert!(!exporter(json!({"enabled": false})));
+}
+
+fn with_prometheus() -> Facts {
+    Facts { apis: Apis { prometheus: true, service_monitor: true, ..Apis::default() }, ..facts() }
+}
+
+#[test]
+fn own_prometheus_is_kept_for_its_retention_when_an_external_one_replaces_it() {
+    let own = desired(&json!({"prometheus": {"enabled": true}}), &[], &with_prometheus());
+    let mut facts = deployed(&own, &with_prometheus());
+    facts.now = "2025-01-01T00:00:00Z".parse().unwrap();
+    let external = json!({"prometheus": {"enabled": true, "externalPrometheusUrl": "http://other:9090"}});
+    let kept = desired(&external, &[], &facts);
+    let instance = get(&kept, "Prometheus", "prometheus");
+    assert_eq!(instance["metadata"]["annotations"]["kai/deprecation-timestamp"], "2025-01-01T00:00:00Z");
+    assert!(find(&kept, "Service", "usage-prometheus").is_none());
+    let mut later = deployed(&kept, &facts);
+    later.now = "2025-01-16T00:00:00Z".parse().unwrap();
+    assert!(
+        find(&desired(&external, &[], &later), "Prometheus", "prometheus").is_none(),
+        "two weeks are over"
+    );
+}
+
+#[test]
+fn prometheus_of_somebody_else_is_left_alone() {
+    let mut facts = with_prometheus();
+    let foreign =
+        json!({"kind": "Prometheus", "metadata": {"name": "prometheus", "namespace": "kai-scheduler"}});
+    facts.objects.insert(kai_operator::ObjectKey::of(&foreign), foreign);
+    assert!(find(&desired(&json!({}), &[], &facts), "Prometheus", "prometheus").is_none());
+}
+
+#[test]
+fn pull_secrets_of_the_reservation_account_stay() {
+    let mut facts = facts();
+    let account = json!({
+        "kind": "ServiceAccount", "imagePullSecrets": [{"name": "old"}],
+        "metadata": {"name": "kai-resource-reservation", "namespace": "kai-resource-reservation"},
+    });
+    facts.objects.insert(kai_operator::ObjectKey::of(&account), account);
+    let config = json!({"global": {"additionalImagePullSecrets": ["new", "old"]}});
+    let desired = desired(&config, &[], &facts);
+    let account = get(&desired, "ServiceAccount", "kai-resource-reservation");
+    assert_eq!(account["imagePullSecrets"], json!([{"name": "old"}, {"name": "new"}]));
+}

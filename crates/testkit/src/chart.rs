@@ -1,0 +1,219 @@
+//! Replays what helm rendered from KAI's chart for sets of values.
+//!
+//! Rights are not compared: ours are minimal, and tests on a real control plane prove them. Nor are the commands of
+//! hooks: ours are subcommands of our own program. Intended differences are rules over the values ([`difference`]).
+
+pub mod difference;
+mod normalise;
+
+use crate::session::{CaseOutcome, CaseResult};
+use anyhow::{Context, Result};
+use difference::Mismatch;
+use normalise::{REGISTRY, by_key, normalise};
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const AREA: &str = "chart";
+const DEFAULT: &str = "default";
+
+/// What renders the chart.
+#[derive(Clone, Debug)]
+pub struct Renderer {
+    /// The program `helm`.
+    pub helm: PathBuf,
+    /// The folder of the chart.
+    pub chart: PathBuf,
+}
+
+#[derive(Debug, Deserialize)]
+struct Case {
+    id: String,
+    input: Input,
+    expect: Expected,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Input {
+    release: String,
+    namespace: String,
+    #[serde(default)]
+    helm_args: Vec<String>,
+    #[serde(default)]
+    values: Value,
+    /// State of a real cluster that templates look objects up in.
+    cluster: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Expected {
+    #[serde(default)]
+    objects: BTreeMap<String, Value>,
+    /// Why rendering fails.
+    error: Option<Value>,
+}
+
+/// Renders every case of a folder that needs no cluster, in order of id; also returns the number of the others.
+pub fn run(folder: &Path, renderer: &Renderer) -> Result<(Vec<CaseResult>, usize)> {
+    let cases = load(&folder.join("cases"))?;
+    let default = cases.iter().find(|case| case.id == DEFAULT);
+    let default = default.map(|case| case.expect.objects.clone()).unwrap_or_default();
+    let (offline, online): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.input.cluster.is_none());
+    let results = offline.into_iter().map(|case| {
+        let outcome = run_case(case, &default, renderer)
+            .unwrap_or_else(|error| CaseOutcome::Failed(format!("    {error:#}\n")));
+        CaseResult { area: AREA.to_owned(), id: format!("chart/{}", case.id), outcome }
+    });
+    Ok((results.collect(), online.len()))
+}
+
+fn load(folder: &Path) -> Result<Vec<Case>> {
+    let entries = fs::read_dir(folder).with_context(|| format!("cannot list `{}`", folder.display()))?;
+    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+    paths.sort();
+    let cases = paths.iter().map(|path| {
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("`{}` is not a case", path.display()))
+    });
+    cases.collect()
+}
+
+fn run_case(case: &Case, default: &BTreeMap<String, Value>, renderer: &Renderer) -> Result<CaseOutcome> {
+    let mismatches = match (render(&case.input, renderer)?, &case.expect.error) {
+        (Err(_), Some(_)) => Vec::new(),
+        (Ok(_), Some(error)) => vec![Mismatch::new("rendering", error.to_string(), "renders")],
+        (Err(error), None) => vec![Mismatch::new("rendering", "renders", error)],
+        (Ok(ours), None) => compare(case, default, &ours)?,
+    };
+    if mismatches.is_empty() {
+        return Ok(CaseOutcome::Passed);
+    }
+    Ok(match difference::explain(&case.input.values, &mismatches) {
+        Ok(id) => CaseOutcome::ByDesign(id),
+        Err(unexplained) => {
+            CaseOutcome::Failed(unexplained.iter().map(|mismatch| format!("    {mismatch}\n")).collect())
+        }
+    })
+}
+
+/// The rendered objects by key, or what helm says is wrong.
+fn render(input: &Input, renderer: &Renderer) -> Result<Result<BTreeMap<String, Value>, String>> {
+    let values = input.values.to_string().replace("<registry>", REGISTRY);
+    let mut helm = Command::new(&renderer.helm)
+        .args(["template", &input.release])
+        .arg(&renderer.chart)
+        .args(["--namespace", &input.namespace, "--values", "-"])
+        .args(&input.helm_args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot run `{}`", renderer.helm.display()))?;
+    if let Some(mut stdin) = helm.stdin.take() {
+        stdin.write_all(values.as_bytes()).context("cannot pass the values to helm")?;
+    }
+    let output = helm.wait_with_output().context("helm does not end")?;
+    if !output.status.success() {
+        return Ok(Err(String::from_utf8_lossy(&output.stderr).into_owned()));
+    }
+    let text = String::from_utf8_lossy(&output.stdout).replace(REGISTRY, "<registry>");
+    let mut objects = BTreeMap::new();
+    for document in text.split("\n---\n") {
+        // A definition is named only, and larger than the parser's limits.
+        if document.contains("\nkind: CustomResourceDefinition") {
+            let name = document.lines().find_map(|line| line.strip_prefix("  name: ")).unwrap_or_default();
+            objects.insert(format!("CustomResourceDefinition/{name}"), Value::Null);
+            continue;
+        }
+        let object: Value = serde_saphyr::from_str(document).context("helm rendered invalid YAML")?;
+        if object.is_object() {
+            objects.insert(by_key(&object), object);
+        }
+    }
+    Ok(Ok(objects))
+}
+
+fn compare(
+    case: &Case,
+    default: &BTreeMap<String, Value>,
+    ours: &BTreeMap<String, Value>,
+) -> Result<Vec<Mismatch>> {
+    let mut found = Vec::new();
+    let keys: BTreeSet<&String> = case.expect.objects.keys().chain(ours.keys()).collect();
+    for key in keys {
+        let recorded = match case.expect.objects.get(key) {
+            Some(value) if value.get("$same").is_some() => {
+                Some(default.get(key).with_context(|| format!("the default has no `{key}`"))?)
+            }
+            recorded => recorded,
+        };
+        if key.starts_with("CustomResourceDefinition/") && recorded.is_some() && ours.contains_key(key) {
+            continue;
+        }
+        let (kai, here) = (recorded.and_then(normalise), ours.get(key).and_then(normalise));
+        // Each of our components has a role of its own in some namespaces.
+        if kai.is_none() && key.starts_with("RoleBinding/") {
+            continue;
+        }
+        differences(key, &kai.unwrap_or_default(), &here.unwrap_or_default(), &mut found);
+    }
+    Ok(found)
+}
+
+fn differences(place: &str, kai: &Value, ours: &Value, found: &mut Vec<Mismatch>) {
+    match (kai, ours) {
+        (Value::Object(a), Value::Object(b)) => {
+            let fields: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+            for field in fields {
+                let none = Value::Null;
+                let (a, b) = (a.get(field).unwrap_or(&none), b.get(field).unwrap_or(&none));
+                differences(&format!("{place} {field}"), a, b, found);
+            }
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            for (index, (a, b)) in a.iter().zip(b).enumerate() {
+                differences(&format!("{place} {index}"), a, b, found);
+            }
+        }
+        _ if kai == ours || (kai.is_number() && kai.as_f64() == ours.as_f64()) => {}
+        _ => found.push(Mismatch::new(place, kai.to_string(), ours.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart(file: &str) -> String {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/kai-scheduler");
+        fs::read_to_string(Path::new(folder).join(file)).unwrap()
+    }
+
+    /// Keys of maps that the schema describes, with their paths.
+    fn missing(path: &str, values: &Value, schema: &Value, found: &mut Vec<String>) {
+        let Some(known) = schema.get("properties").and_then(Value::as_object) else { return };
+        for (key, value) in values.as_object().into_iter().flatten() {
+            let path = format!("{path}.{key}");
+            match known.get(key) {
+                Some(schema) => missing(&path, value, schema, found),
+                None => found.push(path),
+            }
+        }
+    }
+
+    #[test]
+    fn schema_lists_every_key_of_the_values() {
+        let values: Value = serde_saphyr::from_str(&chart("values.yaml")).unwrap();
+        let schema: Value = serde_json::from_str(&chart("values.schema.json")).unwrap();
+        let mut found = Vec::new();
+        missing("", &values, &schema, &mut found);
+        assert_eq!(found, Vec::<String>::new());
+        assert_eq!(schema["additionalProperties"], false, "unknown keys are refused");
+    }
+}

@@ -1,0 +1,183 @@
+//! Compares the state of the cluster with the recorded one.
+
+use super::State;
+use super::cluster::Cluster;
+use super::normalise::normalise;
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// Kinds that the recordings contain.
+const KINDS: [&str; 13] = [
+    "ConfigMap",
+    "DaemonSet",
+    "Deployment",
+    "EndpointSlice",
+    "MutatingWebhookConfiguration",
+    "PodDisruptionBudget",
+    "Prometheus",
+    "Secret",
+    "Service",
+    "ServiceAccount",
+    "ServiceMonitor",
+    "ValidatingWebhookConfiguration",
+    "VerticalPodAutoscaler",
+];
+
+/// A field that differs.
+#[derive(Clone, Debug)]
+pub(super) struct Mismatch {
+    /// The object (`Kind/namespace/name`) and the path of the field, or `condition OWNER TYPE`.
+    pub place: String,
+    kai: String,
+    ours: String,
+}
+
+impl Mismatch {
+    pub(super) fn new(place: String, kai: &Value, ours: &Value) -> Self {
+        Self { place, kai: short(kai), ours: short(ours) }
+    }
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: KAI {}, here {}", self.place, self.kai, self.ours)
+    }
+}
+
+fn short(value: &Value) -> String {
+    let text = if value.is_null() { "nothing".to_owned() } else { value.to_string() };
+    match text.char_indices().nth(300) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+/// The recorded objects with references to other states resolved.
+pub(super) fn resolve(
+    recorded: &BTreeMap<String, Value>,
+    default: &BTreeMap<String, Value>,
+    previous: &BTreeMap<String, Value>,
+) -> Result<BTreeMap<String, Value>> {
+    let resolved = recorded.iter().map(|(key, value)| {
+        let source = match value.get("$same").and_then(Value::as_str) {
+            Some("default") => default.get(key),
+            Some(_) => previous.get(key),
+            None => Some(value),
+        };
+        let value = source.with_context(|| format!("no state has the object `{key}`"))?;
+        Ok((key.clone(), value.clone()))
+    });
+    resolved.collect()
+}
+
+/// All differences of a state.
+pub(super) fn compare(
+    step: usize,
+    expected: &State,
+    objects: &BTreeMap<String, Value>,
+    cluster: &Cluster,
+) -> Vec<Mismatch> {
+    let mut found = Vec::new();
+    let ours = cluster.objects.iter().filter(|(key, _)| KINDS.contains(&key.kind.as_str()));
+    let ours: BTreeMap<String, Value> =
+        ours.map(|(key, object)| (key.to_string(), normalise(object))).collect();
+    let keys: BTreeSet<&String> = objects.keys().chain(ours.keys()).collect();
+    for key in keys {
+        if expected.nondeterministic && expected.sometimes.contains(key) {
+            continue;
+        }
+        let kai = objects.get(key).map(normalise).unwrap_or_default();
+        let here = ours.get(key).cloned().unwrap_or_default();
+        differences(key, &kai, &here, &mut found);
+    }
+    compare_conditions(expected, cluster, &mut found);
+    if let Some(strategy) = &expected.queue_crd_conversion {
+        let here = if cluster.queue_conversion { "Webhook" } else { "None" };
+        if strategy != here {
+            found.push(Mismatch::new(
+                "queue CRD conversion".to_owned(),
+                &strategy.as_str().into(),
+                &here.into(),
+            ));
+        }
+    }
+    for mismatch in &mut found {
+        if step > 0 {
+            mismatch.ours = format!("{} (after step {})", mismatch.ours, step + 1);
+        }
+    }
+    found
+}
+
+fn differences(place: &str, kai: &Value, ours: &Value, found: &mut Vec<Mismatch>) {
+    match (kai, ours) {
+        (Value::Object(a), Value::Object(b)) => {
+            let fields: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+            for field in fields {
+                let none = Value::Null;
+                let (a, b) = (a.get(field).unwrap_or(&none), b.get(field).unwrap_or(&none));
+                differences(&format!("{place} {field}"), a, b, found);
+            }
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            for (index, (a, b)) in a.iter().zip(b).enumerate() {
+                differences(&format!("{place} {index}"), a, b, found);
+            }
+        }
+        _ if kai == ours || same_number(kai, ours) => {}
+        _ => found.push(Mismatch::new(place.to_owned(), kai, ours)),
+    }
+}
+
+/// `2` and `2.0` are the same.
+fn same_number(a: &Value, b: &Value) -> bool {
+    a.is_number() && b.is_number() && a.as_f64() == b.as_f64()
+}
+
+fn compare_conditions(expected: &State, cluster: &Cluster, found: &mut Vec<Mismatch>) {
+    let owners: BTreeSet<&String> = expected.conditions.keys().chain(cluster.conditions.keys()).collect();
+    for owner in owners {
+        let ours = cluster.conditions.get(owner).into_iter().flatten().map(|condition| {
+            let value = serde_json::json!({
+                "status": if condition.status { "True" } else { "False" },
+                "reason": condition.reason,
+                "message": condition.message.trim(),
+                "observedGeneration": condition.observed_generation,
+            });
+            (condition.type_.to_owned(), value)
+        });
+        let ours: BTreeMap<String, Value> = ours.collect();
+        let recorded = expected.conditions.get(owner).and_then(Option::as_ref);
+        let recorded: BTreeMap<String, Value> =
+            recorded.into_iter().flatten().map(recorded_condition).collect();
+        let types: BTreeSet<&String> = ours.keys().chain(recorded.keys()).collect();
+        for type_ in types {
+            let kai = recorded.get(type_).cloned().unwrap_or_default();
+            let mut here = ours.get(type_).cloned().unwrap_or_default();
+            // Messages that the two recordings did not agree on are not recorded.
+            if kai.is_object() && kai.get("message").is_none() {
+                if let Some(fields) = here.as_object_mut() {
+                    fields.remove("message");
+                }
+            }
+            if kai != here {
+                found.push(Mismatch::new(format!("condition {owner} {type_}"), &kai, &here));
+            }
+        }
+    }
+}
+
+fn recorded_condition(condition: &Value) -> (String, Value) {
+    let mut condition = condition.clone();
+    let type_ = condition.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+    if let Some(fields) = condition.as_object_mut() {
+        fields.remove("type");
+        fields.remove("lastTransitionTime");
+        if let Some(message) = fields.get_mut("message") {
+            *message = Value::from(message.as_str().unwrap_or_default().trim());
+        }
+    }
+    (type_, condition)
+}
