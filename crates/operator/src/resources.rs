@@ -17,7 +17,7 @@ pub(crate) const SCHEDULER: Defaults = Defaults { cpu: ["250m", "700m"], memory:
 
 /// The settings of a component, filled up value by value.
 ///
-/// A default gives way to the setting beside it: a limit is never below a request that was set, nor a request above a
+/// A default is adjusted to the setting beside it: a limit is never below a request that was set, nor a request above a
 /// limit that was set.
 pub(crate) fn resources(own: Option<&ResourceRequirements>, defaults: &Defaults) -> Value {
     let own = own.cloned().unwrap_or_default();

@@ -113,7 +113,7 @@ fn own_prometheus_is_kept_for_its_retention_when_an_external_one_replaces_it() {
 }
 
 #[test]
-fn prometheus_of_somebody_else_is_left_alone() {
+fn prometheus_without_our_owner_is_left_alone() {
     let mut facts = with_prometheus();
     let foreign =
         json!({"kind": "Prometheus", "metadata": {"name": "prometheus", "namespace": "kai-scheduler"}});
