@@ -34,7 +34,8 @@ pub fn review_new(object: &serde_json::Value) -> Verdict {
 
 /// A pod group whose durations can be parsed; its definition accepts any text for them.
 pub fn decode(object: &serde_json::Value) -> Result<PodGroup, Verdict> {
-    let group: PodGroup = review::decode("pod group", object)?;
+    let group: PodGroup =
+        review::decode("pod group", &review::with_default(object, "/spec/subGroups", "name"))?;
     let durations = [
         ("preemptionDelay", &group.spec.preemption_delay),
         ("stalenessGracePeriod", &group.spec.staleness_grace_period),
@@ -133,6 +134,14 @@ mod tests {
     fn outcome(spec: Value, operation: Operation) -> (bool, usize) {
         let verdict = check(&serde_json::from_value(spec).unwrap(), operation);
         (verdict.is_allowed(), verdict.warnings.len())
+    }
+
+    #[test]
+    fn null_and_missing_fields_are_empty_values() {
+        let group = |spec: Value| json!({"metadata": {"name": "g", "labels": null}, "spec": spec});
+        assert!(review_new(&group(Value::Null)).is_allowed());
+        assert!(review_new(&group(json!({"subGroups": [{"minMember": 1, "parent": null}]}))).is_allowed());
+        assert_eq!(review_new(&group(json!({"subGroups": [{"name": 1}]}))).cause.code(), 400);
     }
 
     #[test]

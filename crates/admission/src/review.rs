@@ -153,9 +153,33 @@ impl From<Verdict> for Answer {
 
 /// Decodes an object of a request; the verdict says what is wrong with it.
 pub fn decode<T: DeserializeOwned>(kind: &str, object: &Value) -> Result<T, Verdict> {
-    T::deserialize(object).map_err(|error| {
+    T::deserialize(without_nulls(object)).map_err(|error| {
         Verdict::refused(Cause::Undecodable, format!("the {kind} cannot be decoded: {error}"))
     })
+}
+
+/// The value without fields that are null, which are the same as absent ones in Kubernetes.
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let kept = fields.iter().filter(|(_, value)| !value.is_null());
+            kept.map(|(key, value)| (key.clone(), without_nulls(value))).collect()
+        }
+        Value::Array(items) => items.iter().map(without_nulls).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    }
+}
+
+/// The object with a value for a field that is missing in the elements of a list. That it is required is up to the
+/// definition of the kind; a webhook that is called without one decides by the empty value, as KAI's.
+pub(crate) fn with_default(object: &Value, list: &str, field: &str) -> Value {
+    let mut object = object.clone();
+    for element in object.pointer_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(element) = element.as_object_mut() {
+            element.entry(field).or_insert_with(|| Value::from(""));
+        }
+    }
+    object
 }
 
 /// Refuses fields with a text that is no duration; absent ones are valid.

@@ -6,6 +6,7 @@ use crate::review::{self, Operation, Request, Verdict};
 use axum::Router;
 use kai_api::Topology;
 use kai_api::topology::TopologyLevel;
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// The path of KAI's webhook.
@@ -24,8 +25,15 @@ pub fn validate(request: &Request) -> Verdict {
 }
 
 /// The verdict on a new topology.
-pub fn review_new(object: &serde_json::Value) -> Verdict {
-    review::decode::<Topology>("topology", object).map_or_else(|verdict| verdict, |topology| check(&topology))
+pub fn review_new(object: &Value) -> Verdict {
+    let mut object = review::with_default(object, "/spec/levels", "nodeLabel");
+    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+        if spec.get("levels").is_none_or(Value::is_null) {
+            spec.insert("levels".to_owned(), Value::Array(Vec::new()));
+        }
+    }
+    review::decode::<Topology>("topology", &object)
+        .map_or_else(|verdict| verdict, |topology| check(&topology))
 }
 
 /// The rules for a topology; every violation is listed.
@@ -68,6 +76,14 @@ mod tests {
             levels.iter().map(|(label, alias)| json!({"nodeLabel": label, "alias": alias})).collect();
         let topology = json!({"metadata": {"name": "t"}, "spec": {"levels": levels}});
         check(&serde_json::from_value(topology).unwrap()).errors.len()
+    }
+
+    #[test]
+    fn topology_without_levels_is_left_to_its_definition() {
+        for spec in [json!({}), json!({"levels": null}), json!({"levels": [{"alias": "a"}]})] {
+            assert!(review_new(&json!({"metadata": {"name": "t"}, "spec": spec})).is_allowed(), "{spec}");
+        }
+        assert_eq!(review_new(&json!({"spec": {"levels": "x"}})).cause.code(), 400);
     }
 
     #[test]

@@ -331,7 +331,12 @@ fn same_request(old: &Value, new: &Value) -> bool {
         ]
         .map(|key| annotation(pod, key).map(str::to_owned))
     };
-    annotations(old) == annotations(new) && old.get("spec") == new.get("spec")
+    let of_containers = |pod: &Value| -> Vec<[Option<Value>; 3]> {
+        let fields =
+            |container: &Value| ["name", "env", "resources"].map(|field| container.get(field).cloned());
+        containers(pod).map(fields).collect()
+    };
+    annotations(old) == annotations(new) && of_containers(old) == of_containers(new)
 }
 
 #[cfg(test)]
