@@ -2,17 +2,16 @@
 
 use crate::cluster::{ClusterView, ObjectRef, ReadObjects};
 use crate::defaults::Defaults;
-use crate::error::Error;
+use crate::error::{Error, Invalid};
 use crate::objects::{MetaExt, OwnerObject, PodSummary, is_assigned_without_owners};
 use crate::options::Options;
 use crate::workload::{Desired, Workload, name_of};
 use crate::{owner_chain, table};
+use futures::FutureExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kai_api::well_known::{annotation, label, label_value};
 use std::collections::BTreeMap;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
 /// Rounds of reads that a rule may ask for, each depending on the one before.
 const READ_ROUNDS: usize = 3;
@@ -102,11 +101,10 @@ pub fn plan_offline(
     inputs: Inputs<'_>,
     pod: &PodSummary,
 ) -> Result<Option<Desired>, Error> {
-    let mut context = Context::from_waker(Waker::noop());
-    match pin!(plan(source, inputs, pod)).poll(&mut context) {
-        Poll::Ready(planned) => planned,
-        Poll::Pending => unreachable!("the source has all objects"),
-    }
+    plan(source, inputs, pod).now_or_never().unwrap_or_else(|| {
+        Err(Invalid::new("Pod", pod.metadata.name_str(), "an object of its owner chain is not there yet")
+            .into())
+    })
 }
 
 fn workload<'a>(
