@@ -81,7 +81,7 @@ fn built_version(repository: &Repository, version: &str) -> Result<PathBuf> {
     let version = version::Version::parse(version)?;
     let folder = folder(repository)?.join(version.to_string());
     let module = folder.join("module");
-    version::write_module(&version, &module)?;
+    version::write_module(version, &module)?;
     build(&module, &folder, &version.to_string())?;
     Ok(folder)
 }

@@ -160,12 +160,12 @@ fn build(repository: &Repository) -> Result<PathBuf> {
         bail!("{command:?} ended with {}", output.status);
     }
     let text = String::from_utf8_lossy(&output.stdout);
-    let programs = text.lines().filter_map(|line| {
+    let mut programs = text.lines().filter_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
         let is_ours = message["target"]["name"] == "system" && message["reason"] == "compiler-artifact";
         message["executable"].as_str().filter(|_| is_ours).map(PathBuf::from)
     });
-    programs.last().context("cargo named no program of the tests")
+    programs.next_back().context("cargo named no program of the tests")
 }
 
 #[cfg(test)]

@@ -27,10 +27,10 @@ pub fn validate(request: &Request) -> Verdict {
 /// The verdict on a new topology.
 pub fn review_new(object: &Value) -> Verdict {
     let mut object = review::with_default(object, "/spec/levels", "nodeLabel");
-    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
-        if spec.get("levels").is_none_or(Value::is_null) {
-            spec.insert("levels".to_owned(), Value::Array(Vec::new()));
-        }
+    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut)
+        && spec.get("levels").is_none_or(Value::is_null)
+    {
+        spec.insert("levels".to_owned(), Value::Array(Vec::new()));
     }
     review::decode::<Topology>("topology", &object)
         .map_or_else(|verdict| verdict, |topology| check(&topology))

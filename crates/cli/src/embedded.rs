@@ -91,7 +91,7 @@ mod tests {
             let run = counted.fetch_add(1, Ordering::Relaxed);
             Box::pin(async move {
                 assert!(run > 0, "a defect");
-                std::future::pending().await
+                std::future::pending::<()>().await;
             })
         });
         tokio::time::sleep(Duration::from_secs(5)).await;

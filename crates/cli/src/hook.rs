@@ -8,6 +8,7 @@ use kai_api::crds;
 use kai_api::well_known::{annotation, label, label_value};
 use kai_runtime::api::Api;
 use kai_runtime::connect;
+use kai_runtime::url::query_value;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -40,18 +41,22 @@ async fn perform(api: &Api, command: &HookCommand) -> Result<String> {
     }
 }
 
+fn lines(done: &[String]) -> String {
+    done.iter().flat_map(|line| [line.as_str(), "\n"]).collect()
+}
+
 /// Applies the custom resource definitions; helm itself only creates them.
 async fn apply_crds(api: &Api) -> Result<String> {
-    let mut done = String::new();
+    let mut done = Vec::new();
     for definition in crds::crds() {
         let name = definition.metadata.name.clone().unwrap_or_default();
         let object = serde_json::to_value(&definition).context("a definition serialises")?;
         apply(api, &format!("{CRDS}/{name}"), "kai-crd-manager", &object)
             .await
             .with_context(|| format!("cannot apply custom resource definition `{name}`"))?;
-        done.push_str(&format!("applied custom resource definition {name}\n"));
+        done.push(format!("applied custom resource definition {name}"));
     }
-    Ok(done)
+    Ok(lines(&done))
 }
 
 /// Applies the `Config` in a file; it keeps its identity, and with it everything that it owns.
@@ -105,17 +110,17 @@ async fn copy_topologies(api: &Api) -> Result<String> {
         Err(error) if error.is_not_found() => return Ok("Kueue has no topologies\n".to_owned()),
         Err(error) => return Err(error).context("cannot list the topologies of Kueue"),
     };
-    let mut done = String::new();
+    let mut done = Vec::new();
     for theirs in list.get("items").and_then(Value::as_array).into_iter().flatten() {
         let name = kai_object::name(theirs);
         match api.send("POST", TOPOLOGIES, Some(("application/json", &topology(theirs)))).await {
-            Ok(_) => done.push_str(&format!("created Topology {name}\n")),
-            Err(error) if error.is_conflict() => done.push_str(&format!("Topology {name} exists\n")),
+            Ok(_) => done.push(format!("created Topology {name}")),
+            Err(error) if error.is_conflict() => done.push(format!("Topology {name} exists")),
             // One that cannot be copied must not keep the others, and the installation, from being made.
-            Err(error) => done.push_str(&format!("Topology {name} cannot be created: {error}\n")),
+            Err(error) => done.push(format!("Topology {name} cannot be created: {error}")),
         }
     }
-    Ok(done)
+    Ok(lines(&done))
 }
 
 /// Our Topology with the levels of one of Kueue's.
@@ -140,28 +145,24 @@ async fn clean_up(api: &Api, namespace: &str, config: Option<&str>) -> Result<St
     let deployments = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
     let selector = format!("{}={}", label::MANAGED_BY, label_value::KAI_OPERATOR);
     let made = api
-        .send(
-            "GET",
-            &format!("{deployments}?labelSelector={}", selector.replace('/', "%2F").replace('=', "%3D")),
-            None,
-        )
+        .send("GET", &format!("{deployments}?labelSelector={}", query_value(&selector)), None)
         .await
         .context("cannot list the Deployments")?;
-    let mut done = String::new();
+    let mut done = Vec::new();
     for deployment in made.get("items").and_then(Value::as_array).into_iter().flatten() {
         let name = kai_object::name(deployment);
         delete(api, &format!("{deployments}/{name}"))
             .await
             .with_context(|| format!("cannot delete Deployment `{name}`"))?;
-        done.push_str(&format!("deleted Deployment {name}\n"));
+        done.push(format!("deleted Deployment {name}"));
     }
     if let Some(name) = config {
         delete(api, &format!("{CONFIGS}/{name}"))
             .await
             .with_context(|| format!("cannot delete Config `{name}`"))?;
-        done.push_str(&format!("deleted Config {name}\n"));
+        done.push(format!("deleted Config {name}"));
     }
-    Ok(done)
+    Ok(lines(&done))
 }
 
 async fn delete(api: &Api, path: &str) -> Result<()> {

@@ -41,10 +41,10 @@ fn check(documents: &[Document]) -> Vec<Finding> {
     for document in documents {
         match document.kind() {
             "PodGroup" => {
-                verdict(document, "pod-group-invalid", podgroup::review_new(&document.object), &mut findings)
+                verdict(document, "pod-group-invalid", podgroup::review_new(&document.object), &mut findings);
             }
             "Topology" => {
-                verdict(document, "topology-invalid", topology::review_new(&document.object), &mut findings)
+                verdict(document, "topology-invalid", topology::review_new(&document.object), &mut findings);
             }
             "ConfigMap" => {
                 let data = document.object.get("data").and_then(Value::as_object).into_iter().flatten();

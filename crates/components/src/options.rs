@@ -154,16 +154,13 @@ pub(crate) fn admission(flags: &AdmissionFlags) -> kai_admission::pod::Options {
 
 /// What the leader of `kai admission` maintains in a namespace.
 pub(crate) fn managed_webhooks(flags: &AdmissionFlags, namespace: &str) -> kai_admission::managed::Options {
-    let (host, endpoint) = match &flags.webhook_host {
-        Some(host) => {
-            let authority = format!("{host}:{}", flags.webhook_addr);
-            (host.clone(), Endpoint::Url { authority })
-        }
-        None => {
-            let service = crate::name::ADMISSION;
-            let endpoint = Endpoint::Service { namespace: namespace.to_owned(), name: service.to_owned() };
-            (format!("{service}.{namespace}.svc"), endpoint)
-        }
+    let (host, endpoint) = if let Some(host) = &flags.webhook_host {
+        let authority = format!("{host}:{}", flags.webhook_addr);
+        (host.clone(), Endpoint::Url { authority })
+    } else {
+        let service = crate::name::ADMISSION;
+        let endpoint = Endpoint::Service { namespace: namespace.to_owned(), name: service.to_owned() };
+        (format!("{service}.{namespace}.svc"), endpoint)
     };
     kai_admission::managed::Options {
         // The name of KAI's.

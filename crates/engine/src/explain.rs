@@ -29,6 +29,7 @@ use crate::verdict::{
 };
 use kai_units::{Span, Timestamp, duration};
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 /// The message when nothing else is known about a pod.
 pub const UNABLE_TO_SCHEDULE_POD: &str = "Unable to schedule pod";
@@ -175,7 +176,8 @@ pub fn detailed_pod_message(cluster: &Cluster, policy: &Policy, group: &GroupVer
     for (at, (node, reasons)) in details.iter().enumerate() {
         let line = format!("\n<{node}>: {reasons}.");
         if text.len() + line.len() > DETAILS_MAX {
-            text += &format!("\n{} more nodes.", details.len() - at);
+            // Writing to a string cannot fail.
+            let _ = write!(text, "\n{} more nodes.", details.len() - at);
             break;
         }
         text += &line;

@@ -37,7 +37,7 @@ use std::time::Duration;
 /// Delay of the first retry of a pod that cannot be grouped; it doubles.
 const RETRY_MIN: Duration = Duration::from_secs(1);
 /// The longest delay.
-const RETRY_MAX: Duration = Duration::from_secs(60);
+const RETRY_MAX: Duration = Duration::from_mins(1);
 /// How often cached owners are checked for being due for another read.
 const REFRESH: Duration = Duration::from_secs(5);
 

@@ -22,7 +22,7 @@ const FRESH: Duration = Duration::from_secs(2);
 /// The first interval between reads of an object that does not change.
 const INTERVAL_MIN: Duration = Duration::from_secs(5);
 /// The longest interval, with few objects.
-const INTERVAL_MAX: Duration = Duration::from_secs(60);
+const INTERVAL_MAX: Duration = Duration::from_mins(1);
 /// Repeated reads of unchanged objects a second, in total.
 const READS_PER_SECOND: usize = 20;
 /// Repeated reads in one refresh.
@@ -30,12 +30,15 @@ const READS_MAX: usize = 100;
 /// How long a refusal holds for all objects of a kind.
 const REFUSED: Duration = Duration::from_secs(5);
 
+/// Namespace, API version and kind.
+type RefusalId = (String, String, String);
+
 /// The reader with its cache.
 pub struct Reader {
     api: Api,
     resources: Resources,
     cache: Mutex<BTreeMap<Id, Cached>>,
-    refused: Mutex<BTreeMap<(String, String, String), (Instant, Refusal)>>,
+    refused: Mutex<BTreeMap<RefusalId, (Instant, Refusal)>>,
 }
 
 impl std::fmt::Debug for Reader {
@@ -183,7 +186,10 @@ impl Reader {
                     continue;
                 }
                 Err(error) => {
-                    tracing::debug!(error = &error as &dyn std::error::Error, "an owner cannot be read again")
+                    tracing::debug!(
+                        error = &error as &dyn std::error::Error,
+                        "an owner cannot be read again"
+                    );
                 }
             }
             cached.next_at = now + cached.interval;
@@ -283,7 +289,7 @@ impl Refusal {
     }
 }
 
-fn refusal_id(wanted: &Wanted<'_>) -> (String, String, String) {
+fn refusal_id(wanted: &Wanted<'_>) -> RefusalId {
     (wanted.namespace.to_owned(), wanted.api_version.to_owned(), wanted.kind.to_owned())
 }
 

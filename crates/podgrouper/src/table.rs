@@ -292,7 +292,7 @@ pub fn desired(workload: &Workload<'_>) -> Result<Desired, Invalid> {
         (Some(reference), _) => upstream_pod_group::group(workload, &reference)?,
         (None, Some(entry)) => (entry.rule.group)(workload)?,
         (None, None) if workload.options.generic_karta_fallback => match karta::of(workload) {
-            Some(karta) => karta::group(workload, karta)?,
+            Some(karta) => karta::group(workload, &karta)?,
             None => (DEFAULT.group)(workload)?,
         },
         (None, None) => (DEFAULT.group)(workload)?,

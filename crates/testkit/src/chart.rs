@@ -97,7 +97,8 @@ fn run_case(case: &Case, default: &BTreeMap<String, Value>, renderer: &Renderer)
     Ok(match difference::explain(&case.input.values, &mismatches) {
         Ok(id) => CaseOutcome::ByDesign(id),
         Err(unexplained) => {
-            CaseOutcome::Failed(unexplained.iter().map(|mismatch| format!("    {mismatch}\n")).collect())
+            let lines: Vec<String> = unexplained.iter().map(|mismatch| format!("    {mismatch}")).collect();
+            CaseOutcome::Failed(lines.join("\n") + "\n")
         }
     })
 }

@@ -115,7 +115,8 @@ fn run_case(case: &Case, default: &BTreeMap<String, Value>) -> Result<CaseOutcom
     Ok(match difference::explain(&facts, &mismatches) {
         Ok(id) => CaseOutcome::ByDesign(id),
         Err(unexplained) => {
-            CaseOutcome::Failed(unexplained.iter().map(|mismatch| format!("    {mismatch}\n")).collect())
+            let lines: Vec<String> = unexplained.iter().map(|mismatch| format!("    {mismatch}")).collect();
+            CaseOutcome::Failed(lines.join("\n") + "\n")
         }
     })
 }

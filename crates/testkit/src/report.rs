@@ -59,6 +59,9 @@ struct Recordings {
     kinds: Vec<(&'static str, PathBuf, Option<Replay>)>,
 }
 
+/// Kinds that are not replayed, with the number of their cases.
+type NotYet = Vec<(&'static str, usize)>;
+
 impl Recordings {
     fn find(dir: &Path, replays: &[Replay]) -> Result<Self> {
         let below = |name: &str| Some(dir.join(name)).filter(|path| path.exists());
@@ -89,7 +92,7 @@ impl Recordings {
     }
 
     /// Cases of other kinds that are replayed, and the numbers of those that are not.
-    fn other_kinds(&self) -> Result<(Vec<CaseResult>, Vec<(&'static str, usize)>)> {
+    fn other_kinds(&self) -> Result<(Vec<CaseResult>, NotYet)> {
         let (mut results, mut not_yet) = (Vec::new(), Vec::new());
         for (kind, folder, replay) in &self.kinds {
             match replay {

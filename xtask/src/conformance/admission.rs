@@ -42,7 +42,7 @@ async fn replay(case: &Case) -> CaseOutcome {
         Ok(differences) if differences.is_empty() => CaseOutcome::Passed,
         Ok(differences) => match difference::explain(&case.input) {
             Some(id) => CaseOutcome::ByDesign(id),
-            None => CaseOutcome::Failed(differences.iter().map(|line| format!("    {line}\n")).collect()),
+            None => CaseOutcome::Failed(format!("    {}\n", differences.join("\n    "))),
         },
         Err(error) => CaseOutcome::Failed(format!("    {error:#}\n")),
     }

@@ -37,7 +37,7 @@ impl fmt::Display for Version {
 }
 
 /// Writes the module into a folder, unless it is there: a build completes it.
-pub(super) fn write_module(version: &Version, folder: &Path) -> Result<()> {
+pub(super) fn write_module(version: Version, folder: &Path) -> Result<()> {
     let file = folder.join("go.mod");
     if file.is_file() {
         return Ok(());
@@ -50,7 +50,7 @@ pub(super) fn write_module(version: &Version, folder: &Path) -> Result<()> {
         std::fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))
     };
     write(&folder.join("go.sum"), "")?;
-    write(&file, &module(*version, &published)?)?;
+    write(&file, &module(version, &published)?)?;
     let mut tidy = go();
     tidy.current_dir(folder).args(["mod", "tidy"]);
     let status = tidy.status().context("cannot run `go`")?;
@@ -63,7 +63,7 @@ pub(super) fn write_module(version: &Version, folder: &Path) -> Result<()> {
 }
 
 /// Downloads Kubernetes; returns the path of its `go.mod`.
-fn download(version: &Version, folder: &Path) -> Result<PathBuf> {
+fn download(version: Version, folder: &Path) -> Result<PathBuf> {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
     struct Downloaded {
@@ -102,7 +102,8 @@ fn module(version: Version, published: &str) -> Result<String> {
         folder.trim().starts_with("./staging/").then(|| format!("\t{module} => {module} {libraries}\n"))
     });
     let replaced: String = replaced.collect();
-    let tools: String = super::PACKAGES.iter().map(|(_, package)| format!("\t{package}\n")).collect();
+    let tools: Vec<String> = super::PACKAGES.iter().map(|(_, package)| format!("\t{package}\n")).collect();
+    let tools = tools.concat();
     Ok(format!(
         "module kubernetes\n\ngo {go}\n\ntool (\n{tools})\n\nrequire (\n\tk8s.io/kubernetes {version}\n\tgo.etcd.io/etcd/server/v3 {etcd}\n)\n\nreplace (\n{replaced})\n"
     ))

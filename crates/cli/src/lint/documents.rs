@@ -54,13 +54,14 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Document>> {
         let value: Value = serde_saphyr::from_str(&part).with_context(|| {
             format!("the document at line {line} of `{file}` is neither YAML nor JSON; hint: `kubectl apply --dry-run=client -f {file}`")
         })?;
-        let items = match &value {
-            Value::Null => Vec::new(),
-            Value::Array(items) => items.clone(),
-            list if object::kind(list).ends_with("List") => {
-                list.get("items").and_then(Value::as_array).cloned().unwrap_or_default()
-            }
-            _ => vec![value],
+        let items = if value.is_null() {
+            Vec::new()
+        } else if let Value::Array(items) = value {
+            items
+        } else if object::kind(&value).ends_with("List") {
+            value.get("items").and_then(Value::as_array).cloned().unwrap_or_default()
+        } else {
+            vec![value]
         };
         let document = |object| Document { file: file.to_owned(), line, object, text: part.clone() };
         documents.extend(items.into_iter().map(document));

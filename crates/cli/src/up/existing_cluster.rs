@@ -206,7 +206,7 @@ impl Components {
             }
         };
         let restarts = self.restarts.clone();
-        self.tasks.spawn(async move { restarts.supervise(name, run).await });
+        self.tasks.spawn(async move { Box::pin(restarts.supervise(name, run)).await });
         Ok(())
     }
 

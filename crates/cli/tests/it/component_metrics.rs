@@ -62,6 +62,7 @@ impl Drop for Component {
     }
 }
 
+#[expect(clippy::unwrap_used, reason = "a panic shows where a test failed")]
 impl Component {
     fn start(name: &'static str, flags: &[&str], kubeconfig: &Path) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

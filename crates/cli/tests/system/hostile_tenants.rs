@@ -18,7 +18,7 @@ use kai_runtime::kind::{self, Key, POD, ResourceKind};
 use kai_scheduler::resources::{BIND_REQUEST, POD_GROUP};
 use kai_sim::{Cluster, NodeGroup};
 use kai_testkit::hostile::{self, Hostile, HostileObject, NAMESPACE};
-use observation::{Ends, Panics};
+use observation::Ends;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::time::Duration;
@@ -75,7 +75,8 @@ fn run_seeds(seeds: std::ops::Range<u64>) {
 
 /// Runs a neighbour's workloads, beside the objects of a seed. Returns how long each workload waited to be bound.
 async fn run(seed: Option<u64>) -> Vec<(String, Duration)> {
-    let (panics, ends, cpu) = (Panics::of_this_thread(), Ends::default(), observation::cpu_time());
+    observation::watch_panics();
+    let (ends, cpu) = (Ends::default(), observation::cpu_time());
     let options = ComponentOptions {
         scheduler: kai_scheduler::Options { stale_names_max: 200, ..kai_scheduler::Options::default() },
         ..ComponentOptions::simulated()
@@ -115,7 +116,7 @@ async fn run(seed: Option<u64>) -> Vec<(String, Duration)> {
         check_remains(&cluster, seed, names).await;
     }
     assert_eq!(ends.names(), [""; 0], "seed {seed:?}: these components ended");
-    assert_eq!(panics.seen(), [""; 0], "seed {seed:?}: panics, whether caught or not");
+    assert_eq!(observation::panics_of_this_thread(), [""; 0], "seed {seed:?}: panics, whether caught or not");
     let cpu = observation::cpu_time().saturating_sub(cpu);
     assert!(cpu < CPU_MAX, "seed {seed:?} took {cpu:?} of CPU time");
     delays
@@ -234,9 +235,10 @@ async fn check_reports(cluster: &TestCluster, seed: u64) {
         }
     }
     assert!(silent.is_empty(), "seed {seed}: pods that wait and do not say why:\n{}", silent.join("\n"));
-    let written = pods.iter().flat_map(|pod| pod["status"]["conditions"].as_array()).flatten();
-    let written = written
-        .chain(groups.iter().flat_map(|group| group["status"]["schedulingConditions"].as_array()).flatten());
+    let written = pods.iter().filter_map(|pod| pod["status"]["conditions"].as_array()).flatten();
+    let written = written.chain(
+        groups.iter().filter_map(|group| group["status"]["schedulingConditions"].as_array()).flatten(),
+    );
     for text in written.chain(&events).map(|written| object::str_at(written, "/message")) {
         let length = text.len();
         assert!(length < MESSAGE_BYTES_MAX, "seed {seed}: a message of {length} bytes: {}", cut(text, 200));

@@ -4,16 +4,19 @@ use crate::cluster::Cluster;
 use crate::cluster::group::{DEFAULT_POD_SET, PodSet};
 use crate::cluster::pod::Status;
 use crate::input::Key;
+use std::fmt::Write as _;
 
 /// The message of the event `NotReady` in KAI's format: the pod sets with fewer ungated pods than their minimum.
 pub fn not_ready_message(cluster: &Cluster, group: &Key) -> String {
     let mut text = "Job is not ready for scheduling.".to_owned();
     for (name, pods) in pod_sets(cluster, group).into_iter().filter(|(_, pods)| !pods.is_ready()) {
         let (min, exist, gated) = (pods.min, pods.alive(), pods.count(Status::Gated));
-        text += &if name == DEFAULT_POD_SET {
-            format!(" Waiting for {min} pods, currently {exist} exist, {gated} are gated")
+        // Writing to a string cannot fail.
+        let _ = if name == DEFAULT_POD_SET {
+            write!(text, " Waiting for {min} pods, currently {exist} exist, {gated} are gated")
         } else {
-            format!(
+            write!(
+                text,
                 " Waiting for {min} pods for SubGroup {name}, currently {exist} exist, {gated} are gated."
             )
         };
@@ -30,7 +33,7 @@ pub fn stale_message(cluster: &Cluster, group: &Key) -> String {
     for (name, pods) in sets {
         let active = pods.active_used();
         if active < pods.min && name != DEFAULT_POD_SET {
-            text += &format!(", subGroup {name} minMember is {} and {active} pods are active", pods.min);
+            let _ = write!(text, ", subGroup {name} minMember is {} and {active} pods are active", pods.min);
         }
     }
     text

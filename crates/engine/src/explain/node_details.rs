@@ -28,6 +28,10 @@ pub(super) fn node_details(cluster: &Cluster, policy: &Policy, pod: PodIdx) -> V
     nodes
 }
 
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the other reasons have one text for one node and for many"
+)]
 fn detail(cluster: &Cluster, pod: PodIdx, node: NodeIdx, reason: &NodeRejection) -> Option<String> {
     let n = &cluster.nodes[node];
     let shape = cluster.shape(pod);
@@ -59,11 +63,10 @@ fn detail(cluster: &Cluster, pod: PodIdx, node: NodeIdx, reason: &NodeRejection)
         NodeRejection::Gpus => {
             let (_, used, capacity) = of_dim(resource::GPU);
             let requested = shape.quota_on(n.gpu_memory.mib) + cluster.pods[pod].claim_gpus;
-            let requested = match shape.gpu {
-                GpuRequest::Fraction { hundredths, devices: devices @ 2.. } => {
-                    format!("{devices} X {}", significant(i64::from(hundredths) * (input::WHOLE_GPU / 100)))
-                }
-                _ => significant(requested),
+            let requested = if let GpuRequest::Fraction { hundredths, devices: devices @ 2.. } = shape.gpu {
+                format!("{devices} X {}", significant(i64::from(hundredths) * (input::WHOLE_GPU / 100)))
+            } else {
+                significant(requested)
             };
             lacking("GPUs", "resources", requested, significant(used), significant(capacity))
         }

@@ -32,9 +32,9 @@ fn objects_of_a_disabled_component_are_deleted() {
     let changes = plan(&off, "kai-config", &facts);
     let keys: Vec<String> = changes
         .iter()
-        .map(|change| match change {
-            Change::Delete(key) => key.to_string(),
-            other => panic!("{other:?}"),
+        .map(|change| {
+            let Change::Delete(key) = change else { panic!("{change:?}") };
+            key.to_string()
         })
         .collect();
     assert_eq!(

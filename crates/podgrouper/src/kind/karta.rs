@@ -55,7 +55,7 @@ pub(crate) fn reads(workload: &Workload<'_>) -> Vec<ObjectRef> {
     reads
 }
 
-pub(crate) fn group(workload: &Workload<'_>, found: Found<'_>) -> Result<Desired, Invalid> {
+pub(crate) fn group(workload: &Workload<'_>, found: &Found<'_>) -> Result<Desired, Invalid> {
     let mut desired = workload.metadata(Sources::AllOwners, TRAIN);
     let invalid = |problem: String| found.object.invalid(problem);
     let tree = Tree {
@@ -109,7 +109,7 @@ impl From<String> for Problem {
 
 fn constraint(topology: &Topology) -> Result<TopologyConstraint, String> {
     let constraint = TopologyConstraint {
-        topology: topology.topology_name.clone(),
+        topology: topology.name.clone(),
         required_topology_level: topology.required_topology_level.clone(),
         preferred_topology_level: topology.preferred_topology_level.clone(),
     };

@@ -43,7 +43,7 @@ pub(crate) fn group(workload: &Workload<'_>) -> Result<Desired, Invalid> {
     match segment_size(set)? {
         // A leader that starts alone has no segments to be divided into.
         Some(size) if pods > 1 => {
-            divide(workload, &mut desired, set, Segments::new(set, pods, size)?, index)?
+            divide(workload, &mut desired, set, Segments::new(set, pods, size)?, index)?;
         }
         _ => {
             desired.sub_groups.push(leaf(LEADER, 1));
@@ -57,6 +57,7 @@ pub(crate) fn group(workload: &Workload<'_>) -> Result<Desired, Invalid> {
 }
 
 /// How the pods of a replica are divided.
+#[derive(Clone, Copy)]
 struct Segments {
     /// With the leader.
     pods: i32,

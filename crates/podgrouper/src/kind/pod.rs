@@ -5,6 +5,7 @@ use crate::objects::MetaExt;
 use crate::workload::{Desired, Sources, TRAIN, Workload};
 use kai_api::well_known::label;
 
+#[expect(clippy::unnecessary_wraps, reason = "the rules of the table can fail")]
 pub(crate) fn group(workload: &Workload<'_>) -> Result<Desired, Invalid> {
     let mut desired = workload.metadata(Sources::TopOwner, TRAIN);
     let of_pod = |key| workload.pod.metadata.label(key);

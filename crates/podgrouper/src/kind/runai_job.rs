@@ -6,6 +6,7 @@ use crate::workload::{Desired, Sources, TRAIN, Workload, name_of};
 use kai_runtime::Key;
 use serde_json::Value;
 
+#[expect(clippy::unnecessary_wraps, reason = "the rules of the table can fail")]
 pub(crate) fn group(workload: &Workload<'_>) -> Result<Desired, Invalid> {
     let mut desired = workload.metadata(Sources::TopOwner, TRAIN);
     let (pod, uid) = (workload.pod.metadata.name_str(), desired.owner.uid.clone());

@@ -25,9 +25,10 @@ impl SchedulerLoop {
             events.push(SchedulerEvent::Audited(AuditResult { kept, rebuilt: decisions(&rebuilt) }));
         };
         // A simulation has one thread, and the same seed must give the same requests.
-        match Handle::current().runtime_flavor() {
-            RuntimeFlavor::CurrentThread => rebuild_and_plan(),
-            _ => drop(tokio::task::spawn_blocking(rebuild_and_plan)),
+        if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
+            rebuild_and_plan();
+        } else {
+            drop(tokio::task::spawn_blocking(rebuild_and_plan));
         }
     }
 

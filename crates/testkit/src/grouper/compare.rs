@@ -39,11 +39,8 @@ pub(super) fn state(case: &Case, world: &World<'_>, step: &Step, index: usize) -
     };
     let expected: BTreeMap<&str, Value> =
         step.expect.pod_groups.iter().map(|group| (name_of(group), normalized(group))).collect();
-    let actual: BTreeMap<String, Value> = world
-        .groups()
-        .map(|group| recorded(group))
-        .map(|group| (name_of(&group).to_owned(), group))
-        .collect();
+    let actual: BTreeMap<String, Value> =
+        world.groups().map(recorded).map(|group| (name_of(&group).to_owned(), group)).collect();
     let names: BTreeSet<&str> = expected.keys().copied().chain(actual.keys().map(String::as_str)).collect();
     for name in names {
         let group = |of: Option<&Value>| of.cloned().unwrap_or_default();

@@ -58,7 +58,7 @@ pub(super) fn generate(random: &mut Random, names: &Names) -> Vec<HostileObject>
         let spec = claim_spec(random);
         objects.push(object(CLAIM_TEMPLATE, name, json!({"spec": {"spec": spec}})));
     }
-    for number in 0..1 + random.below(3) {
+    for number in 0..=random.below(3) {
         objects.push(bind_request(random, names, number));
     }
     objects.push(owner(random, names, JOB, "job"));

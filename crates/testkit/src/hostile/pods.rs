@@ -102,7 +102,7 @@ pub(super) fn generate(random: &mut Random, names: &Names) -> Vec<HostileObject>
         .iter()
         .map(|name| {
             let mut pod = base(random, names);
-            for _ in 0..1 + random.below(5) {
+            for _ in 0..=random.below(5) {
                 random.pick(&CHANGES)(random, names, &mut pod);
             }
             object(POD, name, pod)
@@ -135,7 +135,7 @@ fn base(random: &mut Random, names: &Names) -> Value {
 }
 
 fn owners(random: &mut Random, names: &Names, pod: &mut Value) {
-    let owners: Vec<Value> = (0..1 + random.below(3))
+    let owners: Vec<Value> = (0..=random.below(3))
         .map(|number| {
             let (version, kind) = *random.pick(&OWNERS);
             let name = match random.below(4) {
@@ -164,7 +164,7 @@ fn owners(random: &mut Random, names: &Names, pod: &mut Value) {
 
 fn annotations(random: &mut Random, names: &Names, pod: &mut Value) {
     let annotations = &mut pod["metadata"]["annotations"];
-    for _ in 0..1 + random.below(6) {
+    for _ in 0..=random.below(6) {
         let key = *random.pick(&ANNOTATIONS);
         annotations[key] = Value::from(match random.below(4) {
             0 if key == "pod-group-name" => random.pick(&names.groups).clone(),
@@ -183,7 +183,7 @@ fn annotations(random: &mut Random, names: &Names, pod: &mut Value) {
 }
 
 fn labels(random: &mut Random, _: &Names, pod: &mut Value) {
-    for _ in 0..1 + random.below(4) {
+    for _ in 0..=random.below(4) {
         let key = *random.pick(&LABELS);
         pod["metadata"]["labels"][key] = Value::from(text::label(random));
     }
@@ -255,7 +255,7 @@ fn node_constraints(random: &mut Random, names: &Names, pod: &mut Value) {
             pod["spec"]["nodeSelector"] = Value::Object(selector);
         }
         1 => {
-            let constraints: Vec<Value> = (0..1 + random.below(4))
+            let constraints: Vec<Value> = (0..=random.below(4))
                 .map(|number| {
                     json!({
                         "maxSkew": *random.pick(&[1, 2, i32::MAX]), "topologyKey": format!("example.com/t{number}"),
@@ -329,15 +329,14 @@ fn tolerations(random: &mut Random, _: &Names, pod: &mut Value) {
 }
 
 fn gates(random: &mut Random, _: &Names, pod: &mut Value) {
-    let gates: Vec<Value> = (0..1 + random.below(10))
-        .map(|number| json!({"name": format!("example.com/gate-{number}")}))
-        .collect();
+    let gates: Vec<Value> =
+        (0..=random.below(10)).map(|number| json!({"name": format!("example.com/gate-{number}")})).collect();
     pod["spec"]["schedulingGates"] = Value::from(gates);
 }
 
 /// Claims that exist, that do not, and templates of both kinds; some are used by containers.
 fn claims(random: &mut Random, names: &Names, pod: &mut Value) {
-    let claims: Vec<Value> = (0..1 + random.below(5))
+    let claims: Vec<Value> = (0..=random.below(5))
         .map(|number| {
             let source = if random.one_in(2) { "resourceClaimName" } else { "resourceClaimTemplateName" };
             json!({"name": format!("c{number}"), source: random.pick(&names.claims)})
@@ -351,7 +350,7 @@ fn claims(random: &mut Random, names: &Names, pod: &mut Value) {
 
 /// Volumes of all sources. Those of the ephemeral kind get a claim with the name of the pod and of the volume.
 fn volumes(random: &mut Random, names: &Names, pod: &mut Value) {
-    let volumes: Vec<Value> = (0..1 + random.below(60))
+    let volumes: Vec<Value> = (0..=random.below(60))
         .map(|number| {
             let mut volume = match random.below(5) {
                 0 => json!({"persistentVolumeClaim": {"claimName": random.pick(&names.volumes)}}),

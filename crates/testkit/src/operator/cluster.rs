@@ -299,14 +299,14 @@ impl Cluster {
                 self.objects.values().filter(|other| is_owned_by(other, &key.kind, &key.name)).collect();
             let operands: &[_] = match key.kind.as_str() {
                 "Config" if key.name == CONFIG => &desired.config,
-                "SchedulingShard" => match desired.shards.iter().find(|(name, _)| *name == key.name) {
-                    Some((_, operand)) => std::slice::from_ref(operand),
-                    None => {
+                "SchedulingShard" => {
+                    let Some((_, operand)) = desired.shards.iter().find(|(name, _)| *name == key.name) else {
                         let error = unread.get(&key.name).map(String::as_str).unwrap_or_default();
                         all.insert(key.to_string(), unreadable(generation, error));
                         continue;
-                    }
-                },
+                    };
+                    std::slice::from_ref(operand)
+                }
                 _ => continue,
             };
             let own: Vec<String> = failures

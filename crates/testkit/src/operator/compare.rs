@@ -157,10 +157,11 @@ fn compare_conditions(expected: &State, cluster: &Cluster, found: &mut Vec<Misma
             let kai = recorded.get(type_).cloned().unwrap_or_default();
             let mut here = ours.get(type_).cloned().unwrap_or_default();
             // Messages that the two recordings did not agree on are not recorded.
-            if kai.is_object() && kai.get("message").is_none() {
-                if let Some(fields) = here.as_object_mut() {
-                    fields.remove("message");
-                }
+            if kai.is_object()
+                && kai.get("message").is_none()
+                && let Some(fields) = here.as_object_mut()
+            {
+                fields.remove("message");
             }
             if kai != here {
                 found.push(Mismatch::new(format!("condition {owner} {type_}"), &kai, &here));

@@ -148,6 +148,15 @@ async fn install_webhook(cluster: &TestCluster, fails_closed: bool) {
     cluster.create(&VALIDATING_WEBHOOK_CONFIGURATION, configuration).await;
 }
 
+fn broken_webhook(rng: &mut ChaCha8Rng) -> FaultRates {
+    match rng.next_u32() % 4 {
+        0 => FaultRates { webhook_error: 1_000_000, ..FaultRates::default() },
+        1 => FaultRates { webhook_garbage: 1_000_000, ..FaultRates::default() },
+        2 => FaultRates { webhook_denied: 1_000_000, ..FaultRates::default() },
+        _ => FaultRates { slow: 1_000_000, delay_max: Duration::from_secs(10), ..FaultRates::default() },
+    }
+}
+
 /// One disturbance, from its start to its end.
 async fn disturb(cluster: &TestCluster, rng: &mut ChaCha8Rng, clocks: &BTreeMap<&'static str, Setter>) {
     let faults = cluster.backend.faults();
@@ -201,17 +210,7 @@ async fn disturb(cluster: &TestCluster, rng: &mut ChaCha8Rng, clocks: &BTreeMap<
             clocks[component].jump(-jump);
         }
         5 => {
-            let rates = match rng.next_u32() % 4 {
-                0 => FaultRates { webhook_error: 1_000_000, ..FaultRates::default() },
-                1 => FaultRates { webhook_garbage: 1_000_000, ..FaultRates::default() },
-                2 => FaultRates { webhook_denied: 1_000_000, ..FaultRates::default() },
-                _ => FaultRates {
-                    slow: 1_000_000,
-                    delay_max: Duration::from_secs(10),
-                    ..FaultRates::default()
-                },
-            };
-            faults.set_client_rates(&webhook_client(WEBHOOK), rates);
+            faults.set_client_rates(&webhook_client(WEBHOOK), broken_webhook(rng));
             cluster.sleep(seconds(rng, 40)).await;
             faults.set_client_rates(&webhook_client(WEBHOOK), FaultRates::default());
         }

@@ -45,28 +45,23 @@ thread_local! {
 
 /// Panics in this repository's code on one thread, including those that are caught. A dependency may panic where its
 /// caller expects that, as the CEL parser does.
-pub(super) struct Panics;
+pub(super) fn panics_of_this_thread() -> Vec<String> {
+    PANICS.with_borrow(Clone::clone)
+}
 
-impl Panics {
-    /// Starts without any.
-    pub(super) fn of_this_thread() -> Self {
-        static HOOK: Once = Once::new();
-        HOOK.call_once(|| {
-            let previous = std::panic::take_hook();
-            std::panic::set_hook(Box::new(move |info| {
-                if info.location().is_some_and(|location| location.file().starts_with("crates/")) {
-                    PANICS.with_borrow_mut(|seen| seen.push(info.to_string()));
-                }
-                previous(info);
-            }));
-        });
-        PANICS.with_borrow_mut(Vec::clear);
-        Self
-    }
-
-    pub(super) fn seen(&self) -> Vec<String> {
-        PANICS.with_borrow(Clone::clone)
-    }
+/// Starts to collect panics of this thread, without any.
+pub(super) fn watch_panics() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let previous = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if info.location().is_some_and(|location| location.file().starts_with("crates/")) {
+                PANICS.with_borrow_mut(|seen| seen.push(info.to_string()));
+            }
+            previous(info);
+        }));
+    });
+    PANICS.with_borrow_mut(Vec::clear);
 }
 
 /// CPU time of this thread, which does not depend on what else the machine does; zero where the system does not say.

@@ -63,7 +63,7 @@ async fn compare(programs: &Programs) {
         }
     }
     for ((kind, code, why), count) in &answers {
-        println!("{kind}: {code} {count} times {why}");
+        eprintln!("{kind}: {code} {count} times {why}");
     }
     assert!(differences.is_empty(), "{} differences\n{}", differences.len(), differences.join("\n"));
 }

@@ -25,7 +25,8 @@ pub(super) enum Gang {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Topology {
-    pub(super) topology_name: String,
+    #[serde(rename = "topologyName")]
+    pub(super) name: String,
     pub(super) required_topology_level: String,
     pub(super) preferred_topology_level: String,
 }
@@ -54,7 +55,8 @@ pub(super) struct Component {
 struct Kind {
     group: String,
     version: String,
-    kind: String,
+    #[serde(rename = "kind")]
+    name: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -159,22 +161,19 @@ impl Definition {
             }
         };
         let scheduling = spec.optimization_instructions?.gang_scheduling?;
-        let gang = match scheduling.pod_group {
-            Some(PodGroup { name, topology, sub_groups }) => {
-                let sub_groups = sub_groups.into_iter().map(|of| (of.component_name, of.topology)).collect();
-                Gang::Tree { name, topology, sub_groups }
+        let gang = if let Some(PodGroup { name, topology, sub_groups }) = scheduling.pod_group {
+            let sub_groups = sub_groups.into_iter().map(|of| (of.component_name, of.topology)).collect();
+            Gang::Tree { name, topology, sub_groups }
+        } else {
+            let members: Vec<Member> =
+                scheduling.pod_groups.into_iter().flat_map(|group| group.members).collect();
+            if members.is_empty() {
+                return None;
             }
-            None => {
-                let members: Vec<Member> =
-                    scheduling.pod_groups.into_iter().flat_map(|group| group.members).collect();
-                if members.is_empty() {
-                    return None;
-                }
-                Gang::Flat(members)
-            }
+            Gang::Flat(members)
         };
         let root = spec.structure_definition.root_component;
-        let Kind { group, version, kind } = root.kind.clone()?;
+        let Kind { group, version, name: kind } = root.kind.clone()?;
         let name = root.name.clone();
         let components = std::iter::once(root).chain(spec.structure_definition.child_components).collect();
         Some(Self { root: name, kind: (group, version, kind), components, gang })

@@ -87,12 +87,12 @@ fn follow(path: &[Step<'_>], input: &Value) -> Option<Vec<Value>> {
         for value in values {
             match (step, value) {
                 (Step::Field(name), Value::Object(mut fields)) => {
-                    next.push(fields.remove(*name).unwrap_or_default())
+                    next.push(fields.remove(*name).unwrap_or_default());
                 }
                 (Step::Field(_), Value::Null) => next.push(Value::Null),
                 (Step::Each, Value::Array(elements)) => next.extend(elements),
                 (Step::Each, Value::Object(fields)) => {
-                    next.extend(fields.into_iter().map(|(_, value)| value))
+                    next.extend(fields.into_iter().map(|(_, value)| value));
                 }
                 _ => return None,
             }
@@ -110,9 +110,8 @@ pub(super) fn texts(expression: &str, input: &Value) -> Result<Vec<String>, Stri
 
 /// The results as numbers of 32 bits; null is none.
 pub(super) fn numbers(expression: &str, input: &Value) -> Result<Vec<Option<i32>>, String> {
-    let number = |value: Value| match value {
-        Value::Null => Ok(None),
-        value => crate::fields::int(&value, expression).map(Some),
+    let number = |value: Value| {
+        if value.is_null() { Ok(None) } else { crate::fields::int(&value, expression).map(Some) }
     };
     run(expression, input)?.into_iter().map(number).collect()
 }
