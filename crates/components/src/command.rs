@@ -171,7 +171,9 @@ mod tests {
         for spec in crate::COMPONENTS {
             let port = |port: Option<u16>| port.map(|port| port.to_string());
             assert_eq!(default(spec, "metrics-bind-address"), port(Some(spec.ports.metrics)));
-            assert_eq!(default(spec, "webhook-bind-address"), port(spec.ports.webhook));
+            // KAI's admission has another name for it.
+            let webhook = default(spec, "webhook-bind-address").or_else(|| default(spec, "webhook-addr"));
+            assert_eq!(webhook, port(spec.ports.webhook));
             assert_eq!(default(spec, "plugin-server-port"), port(spec.ports.plugin_server));
             assert_eq!(default(spec, "health-probe-bind-address"), port(spec.ports.health.or(Some(0))));
         }

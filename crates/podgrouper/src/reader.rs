@@ -218,7 +218,7 @@ impl Reader {
 
 impl Source for Reader {
     async fn read(&self, wanted: &Wanted<'_>, read_for: ReadFor<'_>) -> Result<Arc<OwnerObject>, Error> {
-        // A rule that reads the pod itself needs its current state, and nobody else does.
+        // A rule that reads the pod itself needs its current state; other readers of a pod need only what never changes.
         if wanted.uid.is_none() && wanted.api_version == "v1" && wanted.kind == "Pod" {
             return Ok(Arc::new(self.get(&POD, wanted).await?));
         }

@@ -9,7 +9,7 @@ const INTRODUCTION: &str = "\
 
 <!-- Generated from crates/podgrouper/src/table.rs by `UPDATE=1 cargo test -p kai-podgrouper`; do not edit. -->
 
-Nobody has to write a PodGroup: the pod grouper follows the owners of a pod to the topmost one and derives the group from it.
+Users do not write PodGroups: the pod grouper follows the owners of a pod to the topmost one and derives the group from it.
 
 ## Settings
 

@@ -1,4 +1,4 @@
-//! The pod grouper.
+//! The pod grouper, with its selectors and the arguments of its flags.
 
 use super::{flag, leader_election, log_format};
 use crate::settings::{Settings, enabled};

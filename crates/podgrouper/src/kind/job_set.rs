@@ -80,8 +80,8 @@ fn add_job(set: &OwnerObject, job: &Value, sub_groups: &mut Vec<SubGroup>) -> Re
         Some(text) => positive(text).map_err(wrong)?,
         None => int("template.spec.parallelism").map_err(wrong)?.unwrap_or(1),
     };
-    let room = SEGMENTS_MAX - i32::try_from(sub_groups.len()).unwrap_or(SEGMENTS_MAX);
-    if replicas > room {
+    let left = SEGMENTS_MAX - i32::try_from(sub_groups.len()).unwrap_or(SEGMENTS_MAX);
+    if replicas > left {
         return Err(wrong(format!(
             "with {replicas} replicas the JobSet has more than {SEGMENTS_MAX} subgroups"
         )));

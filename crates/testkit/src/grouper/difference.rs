@@ -203,7 +203,7 @@ fn deleted_group_of_a_pod(case: &Case) -> bool {
     actions.any(is_deleted) && pods(case).any(|pod| owner(pod).is_none())
 }
 
-/// The name of an owner leaves no room for the rest of a group's name.
+/// The name of an owner is too long for the rest of a group's name.
 fn long_name(case: &Case) -> bool {
     case.created().any(|object| object["metadata"]["name"].as_str().is_some_and(|name| name.len() > 213))
 }
