@@ -39,6 +39,8 @@ pub struct ComponentProcess {
     pub health: Health,
     /// The component that events of leader election name; its identity where none is set, as in controller-runtime.
     pub election_source: Option<String>,
+    /// For lease renewals; the other requests' client where none is set.
+    pub lease_api: Option<Api>,
     clock: Clock,
     /// Without it, the component runs without leader election.
     candidate: Option<Candidate>,
@@ -60,6 +62,7 @@ impl ComponentProcess {
             metrics,
             health: Health::default(),
             election_source: None,
+            lease_api: None,
             clock: Clock::system(),
             candidate,
             leads,
@@ -99,7 +102,7 @@ impl ComponentProcess {
     ) -> Result<()> {
         let mut shutdown = std::pin::pin!(shutdown);
         // Lease renewals do not queue behind other requests.
-        let lease_api = self.api.isolated();
+        let lease_api = self.lease_api.take().unwrap_or_else(|| self.api.isolated());
         let mut api = self.api.clone();
         let mut renewal = JoinSet::new();
         let mut lead = None;

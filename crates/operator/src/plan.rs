@@ -66,7 +66,9 @@ fn is_immutable_change(current: &Value, desired: &Value) -> bool {
         "EndpointSlice" => &["/addressType"],
         _ => &[],
     };
+    let is_headless = |object: &Value| kai_object::str_at(object, "/spec/clusterIP") == "None";
     pointers.iter().any(|pointer| current.pointer(pointer) != desired.pointer(pointer))
+        || kai_object::kind(desired) == "Service" && is_headless(current) != is_headless(desired)
 }
 
 fn superfluous(operands: &[&Operand], kind: &str, owner: &str, facts: &Facts) -> Vec<Change> {

@@ -67,6 +67,10 @@ fn without_retries(mut config: Config) -> Config {
     config
 }
 
+/// Together well below the renew deadline of a lease, so that there is time for another attempt.
+const LEASE_KEEPALIVE: Keepalive =
+    Keepalive { idle: Duration::from_secs(2), timeout: Duration::from_secs(2) };
+
 /// A client that notices a peer that vanished ([`Keepalive`]).
 pub fn client(config: Config) -> Result<kube::Client, Error> {
     measured_client(config, &Registry::new())
@@ -75,6 +79,12 @@ pub fn client(config: Config) -> Result<kube::Client, Error> {
 /// As [`client`]; its requests are counted in `metrics`.
 pub fn measured_client(config: Config, metrics: &Registry) -> Result<kube::Client, Error> {
     transport::client(config, Keepalive::default(), RequestMetrics::register(metrics))
+}
+
+/// A client for lease renewals. With a connection of its own, and pings that find a vanished peer long before the renew
+/// deadline, one silent connection does not cost the lease.
+pub fn lease_client(config: Config) -> Result<kube::Client, Error> {
+    transport::client(config, LEASE_KEEPALIVE, RequestMetrics::register(&Registry::new()))
 }
 
 /// An unauthenticated client of a server that is not a Kubernetes API.

@@ -134,6 +134,8 @@ impl Candidate {
                 }
             }
         }
+        // Another replica may lead already: no write may follow, also while the process is still ending.
+        leadership.extend(Instant::now());
         tracing::error!(lease = %self.lease, identity = self.identity, "lost the lease");
     }
 
@@ -281,5 +283,25 @@ mod tests {
             leadership.is_held()
         };
         assert_eq!(run_as_leader(&candidate, &api.isolated(), clock, work).await, Some(true));
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn no_write_follows_when_another_replica_takes_the_lease() {
+        let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
+        let server = ApiServer::new(&Options::new(1, clock));
+        let api = Api::new(kube::Client::new(server.service(), "default"), "test");
+        let candidate = Candidate {
+            lease: Key::new("default", "test"),
+            identity: "a".to_owned(),
+            timing: Timing::default(),
+        };
+        let leadership = candidate.acquire(&api, clock).await;
+        let mut renewal = spawn_renewal(&candidate, &api, clock, &leadership);
+        let lease = api.get_dynamic(&LEASE, &candidate.lease).await.unwrap();
+        let mut taken = lease.clone();
+        taken["spec"]["holderIdentity"] = Value::from("b");
+        api.patch_difference_dynamic(&LEASE, Part::Main, &lease, &taken).await.unwrap();
+        renewal.join_next().await;
+        assert!(!leadership.is_held(), "the renew deadline has not passed, but the lease is lost");
     }
 }

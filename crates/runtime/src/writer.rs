@@ -196,7 +196,8 @@ impl Writer {
     fn conclude(&self, sent: Sent, limit: &mut ConcurrencyLimit) {
         let Sent { queued, response, latency } = sent;
         match &response {
-            Err(error) if error.is_transient() => limit.failed(),
+            // A webhook that fails says nothing about how much the API server can take.
+            Err(error) if error.is_transient() && !error.is_webhook_failure() => limit.failed(),
             Ok(_) | Err(_) => limit.responded(latency),
         }
         let may_succeed_later = |error: &Error| {

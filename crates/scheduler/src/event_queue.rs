@@ -34,7 +34,8 @@ pub(crate) enum SchedulerEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AuditResult {
     pub(crate) kept: PlannedDecisions,
-    pub(crate) rebuilt: PlannedDecisions,
+    /// `None` if planning on the rebuilt model panicked.
+    pub(crate) rebuilt: Option<PlannedDecisions>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

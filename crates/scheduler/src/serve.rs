@@ -17,11 +17,15 @@ use kai_engine::order::listing;
 use kai_engine::verdict::{GroupVerdict, Verdict};
 use serde_json::{Value, json};
 use std::io::{BufWriter, Write};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
 /// Parts of a snapshot that are written before the client has received them.
 const SNAPSHOT_CHUNKS_MAX: usize = 4;
 const SNAPSHOT_CHUNK_BYTES: usize = 1 << 16;
+/// A snapshot is complete enough without discovery: an aggregated API may never answer.
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A request to the scheduler loop, with the channel of its response.
 #[derive(Debug)]
@@ -144,7 +148,10 @@ impl SchedulerLoop {
             findings: Vec::new(),
         });
         self.run_beside(|api| async move {
-            snapshot.discovery = resources::snapshot_discovery(&api).await;
+            // The many requests of discovery neither use up the rate limit of bindings nor open their circuit breaker.
+            let api = api.isolated();
+            let discovery = timeout(DISCOVERY_TIMEOUT, resources::snapshot_discovery(&api)).await;
+            snapshot.discovery = discovery.ok().flatten();
             let _ = to.send(snapshot);
         });
     }

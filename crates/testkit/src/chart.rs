@@ -7,7 +7,7 @@ pub mod difference;
 mod normalise;
 
 use crate::session::{CaseOutcome, CaseResult};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use difference::Mismatch;
 use normalise::{REGISTRY, by_key, normalise};
 use serde::Deserialize;
@@ -134,7 +134,10 @@ fn render(input: &Input, renderer: &Renderer) -> Result<Result<BTreeMap<String, 
         }
         let object: Value = serde_saphyr::from_str(document).context("helm rendered invalid YAML")?;
         if object.is_object() {
-            objects.insert(by_key(&object), object);
+            let key = by_key(&object);
+            if objects.insert(key.clone(), object).is_some() {
+                bail!("`{key}` is rendered twice, so that helm cannot install the chart");
+            }
         }
     }
     Ok(Ok(objects))

@@ -38,6 +38,8 @@ use tokio::task::JoinSet;
 const USER_AGENT: &str = "kai-up";
 /// How long the first response may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long components may take to end: to write what is queued and to release their leases.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(15);
 const WITHOUT_WEBHOOKS: &str = "\
 No webhooks are served, since the cluster cannot reach this process:
   - pods have to set `schedulerName: kai-scheduler` themselves
@@ -193,8 +195,10 @@ impl Components {
             let (config, elected, leadership) = (config.clone(), elected.clone(), Arc::clone(&leadership));
             async move {
                 // Each start has a connection of its own, as a process would have.
+                let lease_api = Api::new(connect::lease_client(config.clone())?, name);
                 let api = Api::new(connect::client(config)?, name);
-                let process = ComponentProcess::new(name, api, Some(elected), Registry::new());
+                let mut process = ComponentProcess::new(name, api, Some(elected), Registry::new());
+                process.lease_api = Some(lease_api);
                 *leadership.lock() = process.leadership();
                 let shutdown = async {
                     // Cannot fail: the sender is dropped after all components have ended.
@@ -234,9 +238,10 @@ impl Components {
         changes
     }
 
-    /// Waits until all have ended.
+    /// Waits until all have ended; one that waits for its restart is not waited for.
     async fn join(mut self) {
-        while self.tasks.join_next().await.is_some() {}
+        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(JOIN_TIMEOUT, ended).await;
     }
 }
 

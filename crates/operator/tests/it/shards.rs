@@ -1,6 +1,8 @@
 //! Settings of shards.
 
-use crate::{desired, facts, find, get};
+use crate::{deployed, desired, facts, find, get};
+use kai_operator::ObjectKey;
+use kai_operator::plan::{Change, plan};
 use serde_json::{Value, json};
 
 fn error(desired: &kai_operator::Desired, shard: &str) -> String {
@@ -111,4 +113,18 @@ fn service_of_another_type_is_not_headless() {
     let desired = desired(&config, &[("default", json!({}))], &facts());
     let spec = &get(&desired, "Service", "kai-scheduler-default")["spec"];
     assert_eq!((&spec["type"], spec.get("clusterIP")), (&json!("NodePort"), None));
+}
+
+/// The API server neither gives an address to a headless Service nor takes one away.
+#[test]
+fn service_whose_type_changes_is_replaced() {
+    let of = |kind: &str| {
+        let config = json!({"scheduler": {"schedulerService": {"type": kind}}});
+        desired(&config, &[("default", json!({}))], &facts())
+    };
+    for (from, to) in [("ClusterIP", "NodePort"), ("NodePort", "ClusterIP")] {
+        let service = ObjectKey::of(get(&of(to), "Service", "kai-scheduler-default"));
+        let changes = plan(&of(to), "kai-config", &deployed(&of(from), &facts()));
+        assert!(changes.contains(&Change::Replace(service)), "from {from} to {to}: {changes:?}");
+    }
 }

@@ -208,3 +208,10 @@ async fn idle_connection_without_tls_is_probed_by_the_kernel() {
     };
     timeout(PATIENCE, found).await.expect("keepalive is on");
 }
+
+#[test]
+fn silent_lease_connection_leaves_time_to_renew_on_another() {
+    let timing = crate::leader_election::Timing::default();
+    let noticed = LEASE_KEEPALIVE.idle + LEASE_KEEPALIVE.timeout;
+    assert!(noticed + timing.retry * 2 < timing.renew);
+}

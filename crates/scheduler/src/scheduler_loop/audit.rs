@@ -20,29 +20,27 @@ impl SchedulerLoop {
         let (store, carried) = self.copy();
         let (policy, events) = (self.all_actions.clone(), Arc::clone(&self.events));
         let kept = decisions(&plan(self.cache.cluster_mut(), &self.all_actions, cycle));
-        let rebuild_and_plan = move || {
-            let rebuilt = plan(build(store, carried).cluster_mut(), &policy, cycle);
-            events.push(SchedulerEvent::Audited(AuditResult { kept, rebuilt: decisions(&rebuilt) }));
-        };
+        let rebuild_and_plan = move || decisions(&plan(build(store, carried).cluster_mut(), &policy, cycle));
+        let report = move |rebuilt| events.push(SchedulerEvent::Audited(AuditResult { kept, rebuilt }));
         // A simulation has one thread, and the same seed must give the same requests.
         if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
-            rebuild_and_plan();
+            report(Some(rebuild_and_plan()));
         } else {
-            drop(tokio::task::spawn_blocking(rebuild_and_plan));
+            self.tasks.spawn(async move { report(tokio::task::spawn_blocking(rebuild_and_plan).await.ok()) });
         }
     }
 
     pub(super) fn handle_audit(&mut self, result: AuditResult) -> Impact {
         self.is_auditing = false;
         let AuditResult { kept, rebuilt } = result;
-        if kept == rebuilt {
+        if Some(kept) == rebuilt {
             tracing::debug!(hash = kept.hash, "audit found no difference");
             return Impact::None;
         }
         self.metrics.scheduler_loop.audit_differences.inc();
         tracing::error!(
             kept = kept.count,
-            rebuilt = rebuilt.count,
+            rebuilt = rebuilt.map(|rebuilt| rebuilt.count),
             "audit found that the cluster model differed from its objects; it is rebuilt"
         );
         self.rebuild_cluster();

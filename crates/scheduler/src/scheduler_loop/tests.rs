@@ -146,7 +146,7 @@ async fn audit_rebuilds_the_model_beside_the_loop() {
     scheduler.events.ready().await;
     let results = scheduler.events.drain();
     let [SchedulerEvent::Audited(result)] = &results[..] else { panic!("{results:?}") };
-    assert_eq!(result.kept, result.rebuilt);
+    assert_eq!(Some(result.kept), result.rebuilt);
     scheduler.handle(results);
     assert!(!scheduler.is_auditing);
     let kept = scheduler.cache.store().objects().pods.values();

@@ -92,9 +92,11 @@ pub(super) async fn pod_group_repair(cluster: &RealCluster) {
     let later = PodBuilder::new("later", "default-queue", 1).annotation(annotation::SKIP_GROUPING, "true");
     let pod = cluster.create_pod(later).await;
     let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "later", "uid": object::uid(&pod)}]);
+    // As the grouper wrote it: only the identity of such a group is stored, so it is read before it is compared.
+    let top_owner = format!("name: later\nuid: {}\ngroup: \"\"\nversion: v1\nkind: Pod\n", object::uid(&pod));
     let metadata = json!({
         "name": format!("pg-later-{}", object::uid(&pod)), "labels": {"kai.scheduler/queue": "default-queue"},
-        "ownerReferences": owner,
+        "annotations": {annotation::TOP_OWNER: top_owner}, "ownerReferences": owner,
     });
     let group = json!({"metadata": metadata, "spec": {"minMember": 2, "queue": "default-queue"}});
     cluster.create(&POD_GROUP, group).await;
