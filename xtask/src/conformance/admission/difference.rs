@@ -5,6 +5,7 @@
 
 use super::case::Input;
 use super::direct;
+use kai_admission::pod::same_request;
 use kai_admission::queue::QuotaValidation;
 use kai_api::well_known::resource::NVIDIA_GPU;
 use kai_api::well_known::{annotation as key, env};
@@ -317,26 +318,6 @@ fn volume_is_taken(pod: &Value) -> bool {
         let map = kai_object::str_at(volume, "/configMap/name");
         !map.starts_with(prefix)
     })
-}
-
-/// An update changes nothing that the rules read.
-fn same_request(old: &Value, new: &Value) -> bool {
-    let annotations = |pod: &Value| {
-        [
-            key::GPU_FRACTION,
-            key::GPU_MEMORY,
-            key::GPU_FRACTION_NUM_DEVICES,
-            key::GPU_FRACTION_CONTAINER,
-            key::MPS,
-        ]
-        .map(|key| annotation(pod, key).map(str::to_owned))
-    };
-    let of_containers = |pod: &Value| -> Vec<[Option<Value>; 3]> {
-        let fields =
-            |container: &Value| ["name", "env", "resources"].map(|field| container.get(field).cloned());
-        containers(pod).map(fields).collect()
-    };
-    annotations(old) == annotations(new) && of_containers(old) == of_containers(new)
 }
 
 #[cfg(test)]
