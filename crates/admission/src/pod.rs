@@ -8,6 +8,7 @@ mod hami_core;
 mod runtime_class;
 
 pub use fields::same_request;
+pub use gpu_sharing::has_unusable_prefix;
 
 use crate::review::{self, Answer, Cause, Operation, Request, Verdict};
 use axum::Router;
