@@ -10,7 +10,9 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use kai_clock::time;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
+use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
+use std::fmt;
 use std::net::IpAddr;
 
 /// How long a certificate is valid.
@@ -19,15 +21,30 @@ const VALIDITY: SignedDuration = SignedDuration::from_hours(365 * 24);
 const RENEWAL: SignedDuration = SignedDuration::from_hours(90 * 24);
 /// When the certificate in `tls.crt` expires; absent on certificates that others made.
 const EXPIRES: &str = "kai.scheduler/certificate-expires";
+/// SHA-256 of the certificate that `EXPIRES` is about, in base64: others may replace `tls.crt` and leave the annotations.
+const DIGEST: &str = "kai.scheduler/certificate-digest";
 /// When the certificate in `next.crt` expires.
 const NEXT_EXPIRES: &str = "kai.scheduler/next-certificate-expires";
 
 /// A certificate with its key, as PEM.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Certificate {
     pub certificate: String,
     pub key: String,
     pub expires: Timestamp,
+}
+
+/// Stands for a key where a value is printed, so that no key gets into a log.
+const REDACTED: &str = "(redacted)";
+
+impl fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificate")
+            .field("certificate", &self.certificate)
+            .field("key", &REDACTED)
+            .field("expires", &self.expires)
+            .finish()
+    }
 }
 
 /// Creates a certificate for a DNS name or an address.
@@ -54,7 +71,7 @@ pub fn create(host: &str, now: Timestamp) -> Result<Certificate, rcgen::Error> {
 }
 
 /// What is stored in the Secret.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Stored {
     /// `tls.crt` and `tls.key`; the expiry is not known of certificates that others made.
     pub current: Option<(String, String, Option<Timestamp>)>,
@@ -63,17 +80,33 @@ pub struct Stored {
     pub previous: Option<String>,
 }
 
+impl fmt::Debug for Stored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let current = self.current.as_ref().map(|(certificate, _, expires)| (certificate, REDACTED, expires));
+        f.debug_struct("Stored")
+            .field("current", &current)
+            .field("next", &self.next)
+            .field("previous", &self.previous)
+            .finish()
+    }
+}
+
 impl Stored {
     pub fn of(secret: &Value) -> Self {
         let data = |key: &str| {
             let text = secret.get("data")?.get(key)?.as_str()?;
             String::from_utf8(STANDARD.decode(text).ok()?).ok().filter(|text| !text.is_empty())
         };
-        let expires = |key: &str| kai_object::meta(secret, "annotations")?.get(key)?.as_str()?.parse().ok();
+        let annotation = |key: &str| kai_object::meta(secret, "annotations")?.get(key)?.as_str();
+        let expires = |key: &str| annotation(key)?.parse().ok();
+        // Earlier versions stored no digest.
+        let is_own = |certificate: &str| annotation(DIGEST).is_none_or(|of| of == digest_of(certificate));
         let pair = |certificate, key| Some((data(certificate)?, data(key)?));
         Self {
-            current: pair("tls.crt", "tls.key")
-                .map(|(certificate, key)| (certificate, key, expires(EXPIRES))),
+            current: pair("tls.crt", "tls.key").map(|(certificate, key)| {
+                let expires = expires(EXPIRES).filter(|_| is_own(&certificate));
+                (certificate, key, expires)
+            }),
             next: pair("next.crt", "next.key").and_then(|(certificate, key)| {
                 Some(Certificate { certificate, key, expires: expires(NEXT_EXPIRES)? })
             }),
@@ -95,6 +128,15 @@ impl Stored {
         let Some((current, _, expires)) = &self.current else {
             return Ok(Some(patch_current(&create(host, now)?)));
         };
+        let Some(expires) = expires else {
+            // It replaced one of ours, which was about to be renewed.
+            return Ok(self.next.as_ref().map(|_| {
+                json!({
+                    "metadata": {"annotations": {NEXT_EXPIRES: null}},
+                    "data": {"next.crt": null, "next.key": null},
+                })
+            }));
+        };
         if let Some(next) = &self.next {
             let mut patch = patch_current(next);
             patch["data"]["previous.crt"] = Value::from(STANDARD.encode(current));
@@ -104,8 +146,7 @@ impl Stored {
             patch["metadata"]["annotations"][NEXT_EXPIRES] = Value::Null;
             return Ok(Some(patch));
         }
-        let renews = expires.is_some_and(|expires| expires.duration_since(now) < RENEWAL);
-        if !renews {
+        if expires.duration_since(now) >= RENEWAL {
             return Ok(None);
         }
         let next = create(host, now)?;
@@ -116,9 +157,13 @@ impl Stored {
     }
 }
 
+fn digest_of(certificate: &str) -> String {
+    STANDARD.encode(digest(&SHA256, certificate.as_bytes()))
+}
+
 fn patch_current(new: &Certificate) -> Value {
     json!({
-        "metadata": {"annotations": {EXPIRES: time(new.expires)}},
+        "metadata": {"annotations": {EXPIRES: time(new.expires), DIGEST: digest_of(&new.certificate)}},
         "data": {"tls.crt": STANDARD.encode(&new.certificate), "tls.key": STANDARD.encode(&new.key)},
     })
 }
@@ -176,6 +221,39 @@ mod tests {
         let stored = Stored::of(&secret);
         assert_eq!(stored.ca_bundle(), STANDARD.encode("a"));
         assert_eq!(stored.next_step(HOST, Timestamp::MAX).unwrap(), None);
+    }
+
+    #[test]
+    fn certificate_of_others_is_kept_where_it_replaced_one_of_ours() {
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let late = now.checked_add(SignedDuration::from_hours(300 * 24)).unwrap();
+        for renewal_has_begun in [false, true] {
+            let mut secret = json!({"metadata": {"annotations": {}}, "data": {}});
+            let step = |secret: &mut Value, now| {
+                let patch = Stored::of(secret).next_step(HOST, now).unwrap();
+                patch.map(|patch| apply(secret, &patch)).is_some()
+            };
+            assert!(step(&mut secret, now));
+            assert_eq!(step(&mut secret, if renewal_has_begun { late } else { now }), renewal_has_begun);
+            secret["data"]["tls.crt"] = json!(STANDARD.encode("a"));
+            secret["data"]["tls.key"] = json!(STANDARD.encode("b"));
+            assert_eq!(step(&mut secret, late), renewal_has_begun, "a renewal is dropped");
+            assert!(!step(&mut secret, late));
+            let stored = Stored::of(&secret);
+            assert_eq!((stored.current, stored.next), (Some(("a".into(), "b".into(), None)), None));
+        }
+    }
+
+    #[test]
+    fn keys_are_not_printed() {
+        let made = create(HOST, "2026-01-01T00:00:00Z".parse().unwrap()).unwrap();
+        let stored = Stored {
+            current: Some((made.certificate.clone(), made.key.clone(), None)),
+            next: Some(made),
+            previous: None,
+        };
+        let text = format!("{stored:?} {stored:#?}");
+        assert!(text.contains("BEGIN CERTIFICATE") && !text.contains("PRIVATE KEY"), "{text}");
     }
 
     #[test]

@@ -77,8 +77,11 @@ async fn step(api: &Api, clock: Clock, options: &Options) -> Result<bool, Error>
         found => found?,
     };
     let stored = Stored::of(&secret);
-    if stored.current.is_some() {
-        trust(api, options, &stored.ca_bundle()).await?;
+    let changed = stored.current.is_some() && trust(api, options, &stored.ca_bundle()).await?;
+    // API servers read configurations with a delay: a certificate that was trusted just now is promoted by the next
+    // check, when all of them know it.
+    if changed && stored.next.is_some() {
+        return Ok(false);
     }
     let Some(mut patch) = stored.next_step(&options.host, clock.now())? else { return Ok(false) };
     patch["metadata"]["resourceVersion"] = secret["metadata"]["resourceVersion"].clone();
@@ -87,17 +90,19 @@ async fn step(api: &Api, clock: Clock, options: &Options) -> Result<bool, Error>
 }
 
 /// Creates missing configurations, and writes the certificates to trust into existing ones. Other fields of existing ones
-/// belong to the installation.
-async fn trust(api: &Api, options: &Options, ca_bundle: &str) -> Result<(), Error> {
+/// belong to the installation. Returns whether a configuration was changed.
+async fn trust(api: &Api, options: &Options, ca_bundle: &str) -> Result<bool, Error> {
     let Options { endpoint, scope, .. } = options;
     let wanted: [(ResourceKind, Value); 2] = [
         (MUTATING_WEBHOOK_CONFIGURATION, registration::mutating(endpoint, ca_bundle, scope)),
         (VALIDATING_WEBHOOK_CONFIGURATION, registration::validating(endpoint, ca_bundle, scope)),
     ];
+    let mut changed = false;
     for (kind, wanted) in wanted {
         let known = match api.get_dynamic(&kind, &Key::new("", kai_object::name(&wanted))).await {
             Err(error) if error.is_not_found() => {
                 api.ensure_dynamic(&kind, "", &wanted).await?;
+                changed = true;
                 continue;
             }
             known => known?,
@@ -108,7 +113,7 @@ async fn trust(api: &Api, options: &Options, ca_bundle: &str) -> Result<(), Erro
                 client.insert("caBundle".to_owned(), Value::from(ca_bundle));
             }
         }
-        api.patch_difference_dynamic(&kind, Part::Main, &known, &new).await?;
+        changed |= api.patch_difference_dynamic(&kind, Part::Main, &known, &new).await?.is_some();
     }
-    Ok(())
+    Ok(changed)
 }

@@ -7,6 +7,9 @@ mod gpu_sharing;
 mod hami_core;
 mod runtime_class;
 
+pub use fields::same_request;
+pub use gpu_sharing::has_unusable_prefix;
+
 use crate::review::{self, Answer, Cause, Operation, Request, Verdict};
 use axum::Router;
 use k8s_openapi::api::core::v1::Pod;
@@ -126,9 +129,9 @@ pub fn validate(request: &Request, options: &Options) -> Verdict {
     }
     match check(new, options) {
         Ok(()) => Verdict::default(),
-        // An update is refused for problems that it introduces. Otherwise no finalizer of a pod could be removed that
-        // was created under other rules, and it would be terminating for ever.
-        Err(problem) if old.is_some_and(|old| check(old, options) == Err(problem.clone())) => {
+        // Otherwise no finalizer of a pod could be removed that was created under other rules, and it would be
+        // terminating for ever. Problems are not compared: only the first is known, so it could hide a new one.
+        Err(_) if old.is_some_and(|old| same_request(old, new) && check(old, options).is_err()) => {
             Verdict::default()
         }
         Err(problem) => Verdict::denied(problem),

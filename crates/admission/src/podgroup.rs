@@ -88,7 +88,10 @@ fn structure(spec: &PodGroupSpec) -> Option<String> {
             return Some(format!("subgroup `{}` is part of itself, through its parents", group.name));
         }
     }
-    None
+    let with_both =
+        spec.sub_groups.iter().filter(|group| group.min_member.is_some() && group.min_sub_group.is_some());
+    let name = with_both.map(|group| &group.name).min()?;
+    Some(format!("subgroup `{name}` has both minMember and minSubGroup; hint: keep one of them"))
 }
 
 fn children(spec: &PodGroupSpec, parent: Option<&str>) -> usize {
@@ -97,10 +100,6 @@ fn children(spec: &PodGroupSpec, parent: Option<&str>) -> usize {
 
 fn minima(group: &SubGroup, children: usize, operation: Operation, verdict: &mut Verdict) {
     let name = &group.name;
-    if group.min_member.is_some() && group.min_sub_group.is_some() {
-        verdict.errors.push(format!("subgroup `{name}` has both minMember and minSubGroup"));
-        return;
-    }
     if children == 0 {
         if group.min_sub_group.is_some() {
             verdict
@@ -142,6 +141,22 @@ mod tests {
         assert!(review_new(&group(Value::Null)).is_allowed());
         assert!(review_new(&group(json!({"subGroups": [{"minMember": 1, "parent": null}]}))).is_allowed());
         assert_eq!(review_new(&group(json!({"subGroups": [{"name": 1}]}))).cause.code(), 400);
+    }
+
+    #[test]
+    fn subgroup_with_both_minima_ends_the_evaluation() {
+        let spec = json!({"minSubGroup": 9, "subGroups": [
+            {"name": "z", "minMember": 1, "minSubGroup": 1}, {"name": "b", "minMember": 1, "minSubGroup": 1},
+            {"name": "a"}, {"name": "p", "minSubGroup": 5}, {"name": "c", "parent": "p", "minMember": 1},
+        ]});
+        for operation in [Operation::Create, Operation::Update] {
+            let verdict = check(&serde_json::from_value(spec.clone()).unwrap(), operation);
+            assert_eq!(
+                verdict.errors,
+                ["subgroup `b` has both minMember and minSubGroup; hint: keep one of them"]
+            );
+            assert!(verdict.warnings.is_empty(), "{verdict:?}");
+        }
     }
 
     #[test]

@@ -84,11 +84,7 @@ async fn validate(api: &Api, quotas: QuotaValidation, request: &Request) -> Verd
         return check(&change, quotas, &[]);
     }
     match api.list::<Queue>("").await {
-        Ok(list) => {
-            let is_active = |other: &Queue| other.metadata.deletion_timestamp.is_none();
-            let others: Vec<Queue> = list.items.into_iter().filter(is_active).collect();
-            check(&change, quotas, &others)
-        }
+        Ok(list) => check(&change, quotas, &list.items),
         Err(error) => Verdict::refused(
             Cause::Unavailable,
             format!("the other queues cannot be listed: {error}; hint: try again"),
@@ -119,7 +115,8 @@ fn deletion(queue: &Queue, all: &[Queue]) -> Verdict {
     let mut amounts = amounts.filter_map(|amount| amount.0.parse::<Quantity>().ok());
     if amounts.any(|amount| !amount.is_zero()) {
         return Verdict::denied(format!(
-            "queue `{name}` has pods, which could not run without it; hint: delete them or move them to another queue              first (`kai queues` shows what runs)"
+            "queue `{name}` has pods, which could not run without it; hint: delete them or move them to another queue \
+             first (`kai queues` shows what runs)"
         ));
     }
     Verdict::default()
@@ -143,9 +140,12 @@ fn definition(queue: &Queue, old: Option<&Queue>, quotas: QuotaValidation, all: 
     }
 }
 
-/// The queues below a queue.
+/// The queues below a queue. Terminating ones do not count, since nothing is left to delete or to guarantee; they are
+/// still parents of others.
 fn children<'a>(name: &str, all: &'a [Queue]) -> impl Iterator<Item = &'a Queue> {
-    all.iter().filter(move |other| other.spec.parent_queue == name && !name.is_empty())
+    all.iter().filter(move |other| {
+        other.spec.parent_queue == name && !name.is_empty() && other.metadata.deletion_timestamp.is_none()
+    })
 }
 
 /// Why the parents of a queue lead back to it.

@@ -140,6 +140,21 @@ pub(crate) fn shares_gpu(pod: &Value) -> bool {
     [annotation::GPU_FRACTION, annotation::GPU_MEMORY].iter().any(|key| self::annotation(pod, key).is_some())
 }
 
+/// Whether two versions of a pod are the same in everything that the rules for pods read, except for the scheduler's name.
+pub fn same_request(old: &Value, new: &Value) -> bool {
+    const ANNOTATIONS: [&str; 5] = [
+        annotation::GPU_FRACTION,
+        annotation::GPU_MEMORY,
+        annotation::GPU_FRACTION_NUM_DEVICES,
+        annotation::GPU_FRACTION_CONTAINER,
+        annotation::MPS,
+    ];
+    let read =
+        |(place, container)| (place, ["name", "env", "resources"].map(|field| Value::get(container, field)));
+    ANNOTATIONS.iter().all(|key| self::annotation(old, key) == self::annotation(new, key))
+        && all_containers(old).map(read).eq(all_containers(new).map(read))
+}
+
 /// The container that receives the part of a GPU: the named one, init containers first, else the first regular one.
 /// `None` where the pod requests no part of a GPU, or has no containers.
 pub(crate) fn fraction_container(pod: &Value) -> Result<Option<ContainerRef>, String> {

@@ -26,7 +26,7 @@ pub(super) fn mutate(pod: &mut Value, uid: &str) -> Result<(), String> {
     let given = annotation(pod, key::SHARED_GPU_CONFIG_MAP).unwrap_or_default();
     let prefix = if given.is_empty() { generated_prefix(pod, container, uid) } else { given.to_owned() };
     let map = format!("{prefix}-{}", container.suffix());
-    let environment = format!("{map}{EVAR}");
+    let environment = environment_map(&prefix, container);
     if !names::is_subdomain(&environment) {
         return Err(format!(
             "{}: annotation `{}` is `{prefix}`, which cannot begin the name of a config map; hint: remove the annotation, \
@@ -50,6 +50,18 @@ pub(super) fn mutate(pod: &mut Value, uid: &str) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Name of the config map with further variables of a container.
+fn environment_map(prefix: &str, container: ContainerRef) -> String {
+    format!("{prefix}-{}{EVAR}", container.suffix())
+}
+
+/// Whether a fraction pod has a prefix for the names of its config maps that is replaced, as an empty one, or refused.
+pub fn has_unusable_prefix(pod: &Value) -> bool {
+    let Ok(Some(container)) = fraction_container(pod) else { return false };
+    annotation(pod, key::SHARED_GPU_CONFIG_MAP)
+        .is_some_and(|prefix| prefix.is_empty() || !names::is_subdomain(&environment_map(prefix, container)))
 }
 
 /// `BASE-RANDOM-shared-gpu`, so short that the name of the volume is a DNS label.

@@ -165,7 +165,7 @@ fn requests_for_parts_of_gpus_are_validated() {
 }
 
 #[test]
-fn update_is_refused_only_for_problems_that_it_introduces() {
+fn update_of_a_pod_with_a_problem_is_accepted_only_if_its_request_is_unchanged() {
     let fraction = |text: &str| pod(&json!({key::GPU_FRACTION: text}));
     assert!(!allowed_update(fraction("0.5"), fraction("2"), &options()));
     assert!(!allowed_update(pod(&json!({})), fraction("0.5"), &options()), "a fraction cannot be added");
@@ -175,6 +175,13 @@ fn update_is_refused_only_for_problems_that_it_introduces() {
     finalized["metadata"]["finalizers"] = json!(["a"]);
     assert!(allowed_update(finalized, fraction("0.5"), &Options::default()));
     assert!(!allowed_update(pod(&json!({})), fraction("0.5"), &Options::default()));
+    assert!(
+        !allowed_update(fraction("0.5"), fraction("2"), &Options::default()),
+        "the old problem comes first"
+    );
+    let mut whole = fraction("0.5");
+    whole["spec"]["containers"][1]["resources"] = json!({"limits": {resource::NVIDIA_GPU: "1"}});
+    assert!(!allowed_update(fraction("0.5"), whole, &Options::default()));
 }
 
 #[test]

@@ -50,8 +50,30 @@ fn deletion_of_a_queue_with_children_or_pods_is_denied() {
         (json!({"allocated": {"cpu": "1"}}), false),
     ] {
         used.status = serde_json::from_value(status.clone()).unwrap();
-        assert_eq!(delete(&used).is_allowed(), allowed, "{status}");
+        let verdict = delete(&used);
+        assert_eq!(verdict.is_allowed(), allowed, "{status}");
+        assert!(verdict.errors.iter().all(|problem| !problem.contains("  ")), "{verdict:?}");
     }
+}
+
+#[test]
+fn terminating_queue_is_a_parent_but_no_child() {
+    let terminating = |mut queue: Queue| {
+        queue.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        queue
+    };
+    let all = [
+        terminating(sized("root", "", 10, 10, 10)),
+        sized("a", "root", 5, 5, 5),
+        terminating(sized("b", "a", 5, 5, 5)),
+        terminating(sized("c", "root", 9, 9, 9)),
+    ];
+    let quotas = QuotaValidation::Enabled;
+    let below = Change::Create(sized("new", "root", 1, 1, 1).into());
+    assert_eq!(outcome(&check(&below, quotas, &all)), (0, 0), "its parent exists, a sibling does not count");
+    let cycle = update(&all[1], &sized("a", "b", 1, 1, 1));
+    assert!(!check(&cycle, quotas, &all).is_allowed());
+    assert!(check(&Change::Delete(all[1].clone().into()), quotas, &all).is_allowed());
 }
 
 #[test]

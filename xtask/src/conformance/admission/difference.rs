@@ -5,6 +5,7 @@
 
 use super::case::Input;
 use super::direct;
+use kai_admission::pod::{has_unusable_prefix, same_request};
 use kai_admission::queue::QuotaValidation;
 use kai_api::well_known::resource::NVIDIA_GPU;
 use kai_api::well_known::{annotation as key, env};
@@ -30,10 +31,7 @@ const DIFFERENCES: &[Difference] = &[
         holds: |facts| facts.blocking && facts.created_pods().any(reads_devices_elsewhere),
     },
     Difference { id: "A07", holds: |facts| facts.blocking && facts.created_pods().any(has_limit_only) },
-    Difference {
-        id: "A08",
-        holds: |facts| facts.created_pods().any(|pod| shares(pod) && has_bad_prefix(pod)),
-    },
+    Difference { id: "A08", holds: |facts| facts.created_pods().any(has_unusable_prefix) },
     Difference {
         id: "A09",
         holds: |facts| facts.created_pods().any(|pod| shares(pod) && volume_is_taken(pod)),
@@ -139,10 +137,12 @@ impl Facts {
 
     fn deletes_a_used_queue(&self) -> bool {
         self.of_kind("Queue").filter(|change| change.new.is_null()).any(|change| {
-            let requested =
-                change.old.pointer("/status/requested").or_else(|| change.old.pointer("/status/allocated"));
+            let has_amounts = |pointer| {
+                let amounts = change.old.pointer(pointer).and_then(Value::as_object);
+                amounts.is_some_and(|amounts| !amounts.is_empty())
+            };
             self.children(kai_object::name(&change.old)).next().is_some()
-                || requested.and_then(Value::as_object).is_some_and(|amounts| !amounts.is_empty())
+                || ["/status/requested", "/status/allocated"].into_iter().any(has_amounts)
         })
     }
 
@@ -266,6 +266,7 @@ fn is_nameless(pod: &Value) -> bool {
 
 fn names_no_container(pod: &Value) -> bool {
     annotation(pod, key::GPU_FRACTION_CONTAINER)
+        .filter(|named| !named.is_empty())
         .is_some_and(|named| containers(pod).all(|container| kai_object::str_at(container, "/name") != named))
 }
 
@@ -299,16 +300,6 @@ fn reads_devices_elsewhere(pod: &Value) -> bool {
     })
 }
 
-fn has_bad_prefix(pod: &Value) -> bool {
-    annotation(pod, key::SHARED_GPU_CONFIG_MAP).is_some_and(|prefix| {
-        let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
-        prefix.is_empty()
-            || !prefix.chars().all(is_inner)
-            || prefix.starts_with(['-', '.'])
-            || prefix.len() > 200
-    })
-}
-
 /// A volume has a name that belongs to the given prefix, but is no config map.
 fn volume_is_taken(pod: &Value) -> bool {
     let Some(prefix) = annotation(pod, key::SHARED_GPU_CONFIG_MAP) else { return false };
@@ -319,29 +310,41 @@ fn volume_is_taken(pod: &Value) -> bool {
     })
 }
 
-/// An update changes nothing that the rules read.
-fn same_request(old: &Value, new: &Value) -> bool {
-    let annotations = |pod: &Value| {
-        [
-            key::GPU_FRACTION,
-            key::GPU_MEMORY,
-            key::GPU_FRACTION_NUM_DEVICES,
-            key::GPU_FRACTION_CONTAINER,
-            key::MPS,
-        ]
-        .map(|key| annotation(pod, key).map(str::to_owned))
-    };
-    let of_containers = |pod: &Value| -> Vec<[Option<Value>; 3]> {
-        let fields =
-            |container: &Value| ["name", "env", "resources"].map(|field| container.get(field).cloned());
-        containers(pod).map(fields).collect()
-    };
-    annotations(old) == annotations(new) && of_containers(old) == of_containers(new)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    fn explain(new: &Value, old: &Value, operation: &str) -> Option<&'static str> {
+        let input = json!({
+            "component": "admission", "flags": ["--gpu-sharing-enabled=true"], "operation": operation,
+            "path": "/", "object": new, "oldObject": old,
+        });
+        super::explain(&serde_json::from_value(input).unwrap())
+    }
+
+    #[test]
+    fn predicates_hold_only_where_the_answers_differ() {
+        let with = |name: &str, value: &str| {
+            json!({
+                "kind": "Pod", "metadata": {"name": "p", "annotations": {key::GPU_FRACTION: "0.5", name: value}},
+                "spec": {"containers": [{"name": "main"}]},
+            })
+        };
+        for (name, value, expected) in [
+            (key::GPU_FRACTION_CONTAINER, "", None),
+            (key::GPU_FRACTION_CONTAINER, "nope", Some("A02")),
+            (key::SHARED_GPU_CONFIG_MAP, "", Some("A08")),
+            (key::SHARED_GPU_CONFIG_MAP, "a.-b", Some("A08")),
+            (key::SHARED_GPU_CONFIG_MAP, "a-b", None),
+        ] {
+            assert_eq!(explain(&with(name, value), &Value::Null, "CREATE"), expected, "{name}: {value}");
+        }
+        let queue = |status: Value| json!({"kind": "Queue", "metadata": {"name": "q"}, "status": status});
+        let used = queue(json!({"requested": {}, "allocated": {"cpu": "1"}}));
+        assert_eq!(explain(&Value::Null, &used, "DELETE"), Some("A12"));
+        assert_eq!(explain(&Value::Null, &queue(json!({"requested": {}})), "DELETE"), None);
+    }
 
     #[test]
     fn documentation_lists_the_same_differences() {
