@@ -291,6 +291,29 @@ fn counts_beyond_32_bits_and_names_that_no_server_takes_are_refused() {
     assert!(named.contains("`Spark_1` is no valid name"), "{named}");
 }
 
+#[test]
+fn segments_of_a_set_of_one_pod_are_checked() {
+    let set = |size: i32, policy: &str, segment: Value| {
+        let mut set = job(json!({}), json!({}));
+        set["apiVersion"] = json!("leaderworkerset.x-k8s.io/v1");
+        set["kind"] = json!("LeaderWorkerSet");
+        let template = json!({"size": size, "subGroupPolicy": {"subGroupSize": segment}});
+        set["spec"] = json!({"startupPolicy": policy, "leaderWorkerTemplate": template});
+        set
+    };
+    let of = |index: &str, set: Value| {
+        let labels = json!({"leaderworkerset.sigs.k8s.io/worker-index": index});
+        case(pod(labels, json!({})), vec![set]).group()
+    };
+    let error = of("0", set(1, "LeaderCreated", json!(2))).unwrap_err().to_string();
+    assert!(error.contains("the segment size is 2"), "{error}");
+    assert!(of("1", set(1, "LeaderReady", json!(2))).is_err());
+    let alone = of("0", set(3, "LeaderReady", json!(2))).unwrap();
+    assert_eq!((alone.min_member, alone.sub_group.as_deref()), (1, Some("leader")));
+    let beyond = of("1", set(1, "LeaderCreated", Value::Null)).unwrap();
+    assert_eq!((beyond.sub_groups.len(), beyond.sub_group), (1, None));
+}
+
 /// Any JSON, with the names that rules look for.
 fn any_json() -> impl Strategy<Value = Value> {
     let names = prop_oneof![
