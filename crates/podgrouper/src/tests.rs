@@ -314,6 +314,22 @@ fn segments_of_a_set_of_one_pod_are_checked() {
     assert_eq!((beyond.sub_groups.len(), beyond.sub_group), (1, None));
 }
 
+#[test]
+fn ray_worker_group_with_replicas_counts_whatever_its_hosts() {
+    let mut cluster = job(json!({}), json!({}));
+    cluster["apiVersion"] = json!("ray.io/v1");
+    cluster["kind"] = json!("RayCluster");
+    cluster["spec"] = json!({"workerGroupSpecs": [
+        {"groupName": "none", "replicas": 0, "minReplicas": 0, "numOfHosts": 2},
+        {"groupName": "hostless", "replicas": 2, "numOfHosts": 0},
+        {"groupName": "suspended", "replicas": 2, "suspend": true},
+    ]});
+    let desired = case(pod(json!({}), json!({})), vec![cluster]).ok();
+    let minima: Vec<(&str, Option<i32>)> =
+        desired.sub_groups.iter().map(|of| (of.name.as_str(), of.min_member)).collect();
+    assert_eq!(minima, [("headgroup", Some(1)), ("hostless", Some(0))]);
+}
+
 /// Any JSON, with the names that rules look for.
 fn any_json() -> impl Strategy<Value = Value> {
     let names = prop_oneof![
