@@ -315,6 +315,23 @@ fn segments_of_a_set_of_one_pod_are_checked() {
 }
 
 #[test]
+fn defaults_are_looked_up_for_every_owner_in_order() {
+    let owner = |kind: &str| json!({"apiVersion": "example.com/v3", "kind": kind, "metadata": {"name": "o", "uid": "u3"}});
+    let of = |near: Value, top: Value| {
+        let mut case = case(pod(json!({}), json!({})), vec![owner("Near"), owner("Top")]);
+        case.defaults = Some(json!({"data": {"types": json!([near, top]).to_string()}}));
+        let desired = case.ok();
+        (desired.priority_class, desired.preemptibility)
+    };
+    let entry = |kind: &str, class: &str, preemptibility: &str| json!({"typeName": kind, "priorityName": class, "preemptibility": preemptibility});
+    let top = entry("Top", "build", "Non-Preemptible");
+    let near = entry("Near", "high", "preemptible");
+    assert_eq!(of(near, top.clone()), ("high".to_owned(), Some(Preemptibility::Preemptible)));
+    let unusable = entry("Near", "missing", "perhaps");
+    assert_eq!(of(unusable, top), ("build".to_owned(), Some(Preemptibility::NonPreemptible)));
+}
+
+#[test]
 fn ray_worker_group_with_replicas_counts_whatever_its_hosts() {
     let mut cluster = job(json!({}), json!({}));
     cluster["apiVersion"] = json!("ray.io/v1");
