@@ -200,20 +200,26 @@ impl Reader {
     /// The objects to read now; forgets those that no pod needs.
     fn due(&self, is_used: impl Fn(&str) -> bool) -> Vec<Id> {
         let now = Instant::now();
-        let mut due = Vec::new();
+        let mut due: Vec<(Instant, Id)> = Vec::new();
         self.cache.lock().retain(|id, cached| {
             if cached.next_at > now {
                 return true;
             }
             cached.first_owners.retain(|uid| is_used(uid));
-            if !cached.first_owners.is_empty() && due.len() < READS_MAX {
-                due.push(id.clone());
+            if !cached.first_owners.is_empty() {
+                due.push((cached.next_at, id.clone()));
             }
             !cached.first_owners.is_empty()
         });
         self.resources.kartas.lock().retain(|_, (at, _)| at.elapsed() < KARTAS_FRESH);
-        due
+        longest_due(due)
     }
+}
+
+/// As many objects as one refresh reads: those that are due longest, so that none waits for ever behind others.
+fn longest_due(mut due: Vec<(Instant, Id)>) -> Vec<Id> {
+    due.sort();
+    due.into_iter().map(|(_, id)| id).take(READS_MAX).collect()
 }
 
 impl Source for Reader {
@@ -357,6 +363,19 @@ mod tests {
     use super::*;
     use kai_runtime::kind::JOB;
     use serde_json::json;
+
+    #[test]
+    fn objects_that_are_due_longest_are_read_first() {
+        let now = Instant::now();
+        let id = |name: String| (name, String::new(), String::new(), String::new());
+        let at = |number: usize| now + Duration::from_secs(1000 - number as u64);
+        let due = (0..READS_MAX + 50).map(|number| (at(number), id(format!("{number:03}")))).collect();
+        let read = longest_due(due);
+        assert_eq!(
+            (read.len(), read[0].0.as_str(), read[READS_MAX - 1].0.as_str()),
+            (READS_MAX, "149", "050")
+        );
+    }
 
     #[test]
     fn kind_is_found_in_the_resource_list_of_its_group() {

@@ -291,6 +291,62 @@ fn counts_beyond_32_bits_and_names_that_no_server_takes_are_refused() {
     assert!(named.contains("`Spark_1` is no valid name"), "{named}");
 }
 
+#[test]
+fn segments_of_a_set_of_one_pod_are_checked() {
+    let set = |size: i32, policy: &str, segment: Value| {
+        let mut set = job(json!({}), json!({}));
+        set["apiVersion"] = json!("leaderworkerset.x-k8s.io/v1");
+        set["kind"] = json!("LeaderWorkerSet");
+        let template = json!({"size": size, "subGroupPolicy": {"subGroupSize": segment}});
+        set["spec"] = json!({"startupPolicy": policy, "leaderWorkerTemplate": template});
+        set
+    };
+    let of = |index: &str, set: Value| {
+        let labels = json!({"leaderworkerset.sigs.k8s.io/worker-index": index});
+        case(pod(labels, json!({})), vec![set]).group()
+    };
+    let error = of("0", set(1, "LeaderCreated", json!(2))).unwrap_err().to_string();
+    assert!(error.contains("the segment size is 2"), "{error}");
+    assert!(of("1", set(1, "LeaderReady", json!(2))).is_err());
+    let alone = of("0", set(3, "LeaderReady", json!(2))).unwrap();
+    assert_eq!((alone.min_member, alone.sub_group.as_deref()), (1, Some("leader")));
+    let beyond = of("1", set(1, "LeaderCreated", Value::Null)).unwrap();
+    assert_eq!((beyond.sub_groups.len(), beyond.sub_group), (1, None));
+}
+
+#[test]
+fn defaults_are_looked_up_for_every_owner_in_order() {
+    let owner = |kind: &str| json!({"apiVersion": "example.com/v3", "kind": kind, "metadata": {"name": "o", "uid": "u3"}});
+    let of = |near: Value, top: Value| {
+        let mut case = case(pod(json!({}), json!({})), vec![owner("Near"), owner("Top")]);
+        case.defaults = Some(json!({"data": {"types": json!([near, top]).to_string()}}));
+        let desired = case.ok();
+        (desired.priority_class, desired.preemptibility)
+    };
+    let entry = |kind: &str, class: &str, preemptibility: &str| json!({"typeName": kind, "priorityName": class, "preemptibility": preemptibility});
+    let top = entry("Top", "build", "Non-Preemptible");
+    let near = entry("Near", "high", "preemptible");
+    assert_eq!(of(near, top.clone()), ("high".to_owned(), Some(Preemptibility::Preemptible)));
+    let unusable = entry("Near", "missing", "perhaps");
+    assert_eq!(of(unusable, top), ("build".to_owned(), Some(Preemptibility::NonPreemptible)));
+}
+
+#[test]
+fn ray_worker_group_with_replicas_counts_whatever_its_hosts() {
+    let mut cluster = job(json!({}), json!({}));
+    cluster["apiVersion"] = json!("ray.io/v1");
+    cluster["kind"] = json!("RayCluster");
+    cluster["spec"] = json!({"workerGroupSpecs": [
+        {"groupName": "none", "replicas": 0, "minReplicas": 0, "numOfHosts": 2},
+        {"groupName": "hostless", "replicas": 2, "numOfHosts": 0},
+        {"groupName": "suspended", "replicas": 2, "suspend": true},
+    ]});
+    let desired = case(pod(json!({}), json!({})), vec![cluster]).ok();
+    let minima: Vec<(&str, Option<i32>)> =
+        desired.sub_groups.iter().map(|of| (of.name.as_str(), of.min_member)).collect();
+    assert_eq!(minima, [("headgroup", Some(1)), ("hostless", Some(0))]);
+}
+
 /// Any JSON, with the names that rules look for.
 fn any_json() -> impl Strategy<Value = Value> {
     let names = prop_oneof![

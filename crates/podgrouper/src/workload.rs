@@ -3,7 +3,7 @@
 //! Every kind starts from [`Workload::metadata`] and changes what is specific to it.
 
 use crate::cluster::{ClusterView, ReadObjects};
-use crate::defaults::Defaults;
+use crate::defaults::{Defaults, OfKind};
 use crate::error::Invalid;
 use crate::kind::skip_top;
 use crate::objects::{MetaExt, OwnerObject, PodSummary};
@@ -125,7 +125,16 @@ pub enum Sources {
     AllOwners,
 }
 
-impl Top<'_> {
+impl<'a> Top<'a> {
+    fn of(owner: &'a OwnerObject) -> Self {
+        Self { api_version: &owner.api_version, kind: &owner.kind, metadata: &owner.metadata }
+    }
+
+    fn group_version_kind(&self) -> (&'a str, &'a str, &'a str) {
+        let (group, version) = self.api_version.split_once('/').unwrap_or(("", self.api_version));
+        (group, version, self.kind)
+    }
+
     /// The number in an annotation of the object.
     pub(crate) fn annotation_number(&self, name: &str, text: &str) -> Result<i32, Invalid> {
         text.parse().map_err(|_| {
@@ -184,28 +193,27 @@ impl<'a> Workload<'a> {
 
     pub fn top(&self) -> Top<'a> {
         match self.owners.last() {
-            Some(owner) => {
-                Top { api_version: &owner.api_version, kind: &owner.kind, metadata: &owner.metadata }
-            }
+            Some(owner) => Top::of(owner),
             None => Top { api_version: "v1", kind: "Pod", metadata: &self.pod.metadata },
         }
     }
 
     /// Group, version and kind of the topmost object.
     pub fn top_kind(&self) -> (&'a str, &'a str, &'a str) {
-        let top = self.top();
-        let (group, version) = top.api_version.split_once('/').unwrap_or(("", top.api_version));
-        (group, version, top.kind)
+        self.top().group_version_kind()
     }
 
     /// What all kinds share; `class` is the priority class where none is named.
     pub fn metadata(&self, sources: Sources, class: &str) -> Desired {
         let top = self.top();
         let all = self.wrapped.unwrap_or(self.owners);
-        let owners: Vec<&ObjectMeta> = match sources {
-            Sources::AllOwners if !all.is_empty() => all.iter().map(|owner| &owner.metadata).collect(),
-            Sources::AllOwners | Sources::TopOwner => vec![top.metadata],
+        let read: Vec<Top<'_>> = match sources {
+            Sources::AllOwners if !all.is_empty() => all.iter().map(|owner| Top::of(owner)).collect(),
+            Sources::AllOwners | Sources::TopOwner => vec![top],
         };
+        let owners: Vec<&ObjectMeta> = read.iter().map(|owner| owner.metadata).collect();
+        let by_kind: Vec<&OfKind> =
+            read.iter().filter_map(|owner| self.defaults.of(owner.group_version_kind())).collect();
         let owner = Owner {
             api_version: top.api_version.to_owned(),
             kind: top.kind.to_owned(),
@@ -221,8 +229,8 @@ impl<'a> Workload<'a> {
             min_member: 1,
             min_sub_group: None,
             queue: self.queue(),
-            priority_class: self.priority_class(&owners, class),
-            preemptibility: self.preemptibility(&owners),
+            priority_class: self.priority_class(&owners, &by_kind, class),
+            preemptibility: self.preemptibility(&owners, &by_kind),
             preemption_delay: self.duration(&owners, annotation::PREEMPTION_DELAY, |span| span.0 >= 0),
             staleness_grace_period: self.duration(&owners, annotation::STALENESS_GRACE_PERIOD, |_| true),
             topology: topology_of(top.metadata),
@@ -263,21 +271,22 @@ impl<'a> Workload<'a> {
         }
     }
 
-    fn priority_class(&self, owners: &[&ObjectMeta], class: &str) -> String {
+    fn priority_class(&self, owners: &[&ObjectMeta], by_kind: &[&OfKind], class: &str) -> String {
         let of_pod = self.pod.metadata.label(label::PRIORITY_CLASS);
         let of_pod = of_pod.or(self.pod.spec.priority_class_name.as_deref());
         let named = owners.iter().filter_map(|owner| owner.label(label::PRIORITY_CLASS).or(of_pod));
-        let by_kind = self.defaults.of(self.top_kind()).and_then(|of| of.priority_name.as_deref());
+        let by_kind = by_kind.iter().filter_map(|of| of.priority_name.as_deref());
         let mut candidates = named.chain(by_kind).filter(|class| !class.is_empty());
         candidates.find(|class| self.cluster.priority_class_exists(class)).unwrap_or(class).to_owned()
     }
 
-    fn preemptibility(&self, owners: &[&ObjectMeta]) -> Option<Preemptibility> {
+    fn preemptibility(&self, owners: &[&ObjectMeta], by_kind: &[&OfKind]) -> Option<Preemptibility> {
         let mut sources = owners.iter().copied().chain([&self.pod.metadata]);
         let named = sources.find_map(|of| PreemptibilitySetting::parse(of.label(label::PREEMPTIBILITY)?));
         let by_kind = || {
-            let word = self.defaults.of(self.top_kind())?.preemptibility.as_deref()?;
-            PreemptibilitySetting::parse(&word.to_lowercase())
+            let words = by_kind.iter().filter_map(|of| of.preemptibility.as_deref());
+            let mut words = words.filter(|word| !word.is_empty());
+            words.find_map(|word| PreemptibilitySetting::parse(&word.to_lowercase()))
         };
         match named.or_else(by_kind)? {
             PreemptibilitySetting::Explicit(preemptibility) => Some(preemptibility),

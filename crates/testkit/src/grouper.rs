@@ -40,6 +40,7 @@ fn replay(case: &Case) -> Result<CaseOutcome> {
     }
     if let Some(calls) = &case.calls {
         differences.calls = compare::calls(calls, &world.calls);
+        differences.has_more_calls = compare::has_more_calls(calls, &world.calls);
     }
     if differences.is_empty() {
         return Ok(CaseOutcome::Passed);

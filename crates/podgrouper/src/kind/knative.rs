@@ -24,13 +24,11 @@ pub(crate) fn group(workload: &Workload<'_>) -> Result<Desired, Invalid> {
     desired.preemption_delay = None;
     desired.staleness_grace_period = None;
     desired.topology = TopologyConstraint::default();
-    if !workload.options.knative_gang_schedule {
-        INFERENCE.clone_into(&mut desired.priority_class);
-    }
     if workload.options.knative_gang_schedule && is_gang(workload, &revision, &desired.name)? {
         let scale = revision.metadata.annotation(annotation::KNATIVE_MIN_SCALE);
         desired.min_member = scale.and_then(|text| text.parse().ok()).unwrap_or(1);
     } else {
+        INFERENCE.clone_into(&mut desired.priority_class);
         workload.make_per_pod(&mut desired);
     }
     Ok(desired)
@@ -59,12 +57,19 @@ fn is_gang(workload: &Workload<'_>, revision: &OwnerObject, gang: &str) -> Resul
             *groups.entry(group.to_owned()).or_default() += 1;
         }
     }
-    // Pods that move to the gang one by one must not be taken for pods with a group each.
-    if groups.is_empty() || groups.contains_key(gang) || groups.values().any(|pods| *pods > 1) {
+    if groups.is_empty() || groups.values().any(|pods| *pods > 1) {
         return Ok(true);
     }
-    let mut names = groups.into_keys();
-    let (Some(only), None) = (names.next(), names.next()) else { return Ok(false) };
+    if groups.len() > 1 {
+        // Pods that move to the gang one by one must not be taken for pods with a group each.
+        let is_of_pod = |group: &String| {
+            let stored = workload.cluster.group(&Key::new(namespace, group));
+            stored.is_some_and(|stored| stored.owner_kind.as_deref() == Some("Pod"))
+        };
+        let mut others = groups.keys().filter(|group| *group != gang);
+        return Ok(groups.contains_key(gang) && !others.any(is_of_pod));
+    }
+    let Some(only) = groups.into_keys().next() else { return Ok(true) };
     let Some(group) = workload.cluster.group(&Key::new(namespace, &only)) else { return Ok(true) };
     match group.owner_kind.as_deref() {
         Some("Revision") => Ok(true),
@@ -73,5 +78,83 @@ fn is_gang(workload: &Workload<'_>, revision: &OwnerObject, gang: &str) -> Resul
             "pods of Revision `{name}` are in pod group `{only}`, whose owner is {}, neither a Revision nor a Pod",
             owner.map_or("missing".to_owned(), |kind| format!("a {kind}"))
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Options;
+    use crate::cluster::{ClusterView, ReadObjects, StoredGroupView};
+    use crate::defaults::Defaults;
+    use crate::objects::PodSummary;
+    use serde_json::{Value, json};
+
+    /// Pods of one revision with their groups, and the kinds that own the stored groups.
+    struct Cluster {
+        pods: &'static [&'static str],
+        groups: &'static [(&'static str, &'static str)],
+    }
+
+    impl ClusterView for Cluster {
+        fn priority_class_exists(&self, _: &str) -> bool {
+            true
+        }
+
+        fn group(&self, key: &Key) -> Option<StoredGroupView> {
+            let (_, owner) = self.groups.iter().find(|(name, _)| *name == key.name)?;
+            Some(StoredGroupView { owner_kind: Some((*owner).to_owned()), ..StoredGroupView::default() })
+        }
+
+        fn groups_named(&self, _: &str, _: &str) -> Vec<StoredGroupView> {
+            Vec::new()
+        }
+
+        fn pods_labelled(&self, _: &str, _: &str, _: &str) -> Vec<Arc<PodSummary>> {
+            self.pods.iter().map(|group| Arc::new(pod(&json!({"pod-group-name": group})))).collect()
+        }
+    }
+
+    fn pod(annotations: &Value) -> PodSummary {
+        let labels = json!({label::KNATIVE_REVISION: "r", "priorityClassName": "high"});
+        let metadata = json!({"name": "p", "namespace": "ns", "uid": "u1", "labels": labels, "annotations": annotations});
+        serde_json::from_value(json!({"metadata": metadata, "spec": {}})).unwrap()
+    }
+
+    #[test]
+    fn pods_with_a_group_each_stay_apart_with_the_class_of_kinds_that_serve() {
+        const GANG: &str = "pg-r-u2";
+        let pod = pod(&json!({}));
+        let metadata = json!({"name": "r", "namespace": "ns", "uid": "u2"});
+        let revision: OwnerObject = serde_json::from_value(
+            json!({"apiVersion": "serving.knative.dev/v1", "kind": "Revision", "metadata": metadata}),
+        )
+        .unwrap();
+        let of = |pods, groups| {
+            let cluster = Cluster { pods, groups };
+            let (options, defaults) = (Options::default(), Defaults::default());
+            let workload = Workload {
+                pod: &pod,
+                owners: &[],
+                options: &options,
+                defaults: &defaults,
+                cluster: &cluster,
+                objects: &ReadObjects::default(),
+                inherited: None,
+                wrapped: None,
+            };
+            let reference = revision_of(&workload).unwrap();
+            let objects = ReadObjects(vec![(reference, vec![Arc::new(revision.clone())])]);
+            let desired = group(&Workload { objects: &objects, ..workload }).unwrap();
+            (desired.name, desired.priority_class)
+        };
+        let is_gang = (GANG.to_owned(), "high".to_owned());
+        let is_alone = ("pg-p-u1".to_owned(), INFERENCE.to_owned());
+        assert_eq!(of(&[], &[]), is_gang);
+        assert_eq!(of(&["a", "b"], &[]), is_alone);
+        assert_eq!(of(&["a", "a", "b"], &[]), is_gang);
+        assert_eq!(of(&["a", GANG], &[("a", "Revision"), (GANG, "Revision")]), is_gang, "on the move");
+        assert_eq!(of(&["a", GANG], &[("a", "Pod"), (GANG, "Revision")]), is_alone);
+        assert_eq!(of(&["a"], &[("a", "Pod")]), is_alone);
     }
 }

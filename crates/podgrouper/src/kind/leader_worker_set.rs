@@ -20,10 +20,13 @@ pub(crate) fn group(workload: &Workload<'_>) -> Result<Desired, Invalid> {
     if size <= 0 {
         return Err(set.invalid(format!("`{SIZE}` is {size}, and must be at least 1")));
     }
-    let pods = match set.text("spec.startupPolicy")? {
+    let policy = set.text("spec.startupPolicy")?;
+    // Workers are created when the leader is ready, so it cannot wait for them.
+    let starts_alone =
+        policy == Some("LeaderReady") && index == Some(0) && workload.pod.spec.node_name.is_none();
+    let pods = match policy {
         None | Some("" | "LeaderCreated") => size,
-        // Workers are created when the leader is ready, so it cannot wait for them.
-        Some("LeaderReady") if index == Some(0) && workload.pod.spec.node_name.is_none() => 1,
+        Some("LeaderReady") if starts_alone => 1,
         Some("LeaderReady") => {
             let of_pod = workload.pod.metadata.annotation(annotation::LWS_SIZE);
             of_pod.and_then(|text| text.parse().ok()).unwrap_or(size)
@@ -42,7 +45,7 @@ pub(crate) fn group(workload: &Workload<'_>) -> Result<Desired, Invalid> {
     }
     match segment_size(set)? {
         // A leader that starts alone has no segments to be divided into.
-        Some(size) if pods > 1 => {
+        Some(size) if !starts_alone => {
             divide(workload, &mut desired, set, Segments::new(set, pods, size)?, index)?;
         }
         _ => {
@@ -50,7 +53,11 @@ pub(crate) fn group(workload: &Workload<'_>) -> Result<Desired, Invalid> {
             if pods > 1 {
                 desired.sub_groups.push(leaf(WORKERS, pods - 1));
             }
-            desired.sub_group = Some(if index == Some(0) { LEADER } else { WORKERS }.to_owned());
+            desired.sub_group = match index {
+                Some(0) => Some(LEADER.to_owned()),
+                // A replica of one pod has no subgroup of workers that a pod could name.
+                _ => (pods > 1).then(|| WORKERS.to_owned()),
+            };
         }
     }
     Ok(desired)

@@ -66,10 +66,7 @@ fn group(workload: &Workload<'_>, cluster: &OwnerObject) -> Result<Desired, Inva
     for (index, spec) in cluster.list("spec.workerGroupSpecs")?.unwrap_or_default().iter().enumerate() {
         let name = spec.get("groupName").and_then(Value::as_str).filter(|name| !name.is_empty());
         let name = name.map_or_else(|| format!("worker-group-{index}"), str::to_owned);
-        let pods = pods_of(cluster, &name, spec)?;
-        if pods == 0 {
-            continue;
-        }
+        let Some(pods) = pods_of(cluster, &name, spec)? else { continue };
         let beyond = || cluster.invalid("the worker groups have together more pods than 32 bits count");
         sum = sum.checked_add(pods).ok_or_else(beyond)?;
         let topology_constraint = topology(cluster, &name, spec.get("template"))?;
@@ -88,8 +85,8 @@ fn group(workload: &Workload<'_>, cluster: &OwnerObject) -> Result<Desired, Inva
     Ok(desired)
 }
 
-/// The pods of a worker group that are required; none of a suspended one.
-fn pods_of(cluster: &OwnerObject, name: &str, spec: &Value) -> Result<i32, Invalid> {
+/// The pods of a worker group that are required; none where the group is suspended or has no replicas, and does not count.
+fn pods_of(cluster: &OwnerObject, name: &str, spec: &Value) -> Result<Option<i32>, Invalid> {
     let wrong = |problem: String| cluster.invalid(format!("worker group `{name}`: {problem}"));
     let int = |field: &str| match spec.get(field) {
         None | Some(Value::Null) => Ok(None),
@@ -98,17 +95,21 @@ fn pods_of(cluster: &OwnerObject, name: &str, spec: &Value) -> Result<i32, Inval
     // KubeRay's field is `suspend`; `suspended` is what KAI reads.
     let is_set = |field: &str| spec.get(field).and_then(Value::as_bool) == Some(true);
     if is_set("suspend") || is_set("suspended") {
-        return Ok(0);
+        return Ok(None);
     }
     let replicas = int("replicas").map_err(wrong)?.unwrap_or(0);
     let least = int("minReplicas").map_err(wrong)?.unwrap_or(0);
     if least > replicas {
         return Err(wrong(format!("`minReplicas` is {least}, which is more than the {replicas} `replicas`")));
     }
+    if replicas == 0 && least == 0 {
+        return Ok(None);
+    }
     let hosts = int("numOfHosts").map_err(wrong)?.unwrap_or(1);
     let count = if least > 0 { least } else { replicas };
     count
         .checked_mul(hosts)
+        .map(Some)
         .ok_or_else(|| wrong(format!("{count} replicas of {hosts} hosts are beyond 32 bits")))
 }
 

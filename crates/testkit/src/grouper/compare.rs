@@ -15,6 +15,8 @@ const ASSIGNMENT: [&str; 2] = ["pod-group-name", "kai.scheduler/subgroup-name"];
 pub(super) struct Differences {
     pub(super) state: Vec<String>,
     pub(super) calls: Vec<String>,
+    /// Whether some call is made more often than recorded.
+    pub(super) has_more_calls: bool,
 }
 
 impl Differences {
@@ -65,6 +67,11 @@ pub(super) fn calls(expected: &BTreeMap<String, usize>, actual: &BTreeMap<String
         return Vec::new();
     }
     vec![format!("calls\n      expected {expected:?}\n      actual   {actual:?}")]
+}
+
+/// Whether some call, each of which writes, is made more often than recorded.
+pub(super) fn has_more_calls(expected: &BTreeMap<String, usize>, actual: &BTreeMap<String, usize>) -> bool {
+    actual.iter().any(|(call, made)| *made > expected.get(call).copied().unwrap_or(0))
 }
 
 fn name_of(group: &Value) -> &str {

@@ -1,7 +1,7 @@
 //! Intended differences from KAI's pod grouper, as rules over the input of a case.
 //!
 //! `docs/differences.md` describes the same table. Predicates read the flags, the environment and the objects of a case,
-//! never its name, its expectations or the result.
+//! never its name, its expectations or the result; a difference of calls is besides one only where ours are fewer.
 
 use super::case::{Action, Case};
 use super::compare::Differences;
@@ -27,7 +27,7 @@ const DIFFERENCES: &[Difference] = &[
     Difference { id: "G05", is_of_calls: false, holds: defaults_of_a_wrapper },
     Difference { id: "G06", is_of_calls: false, holds: owner_of_another_scheduler },
     Difference { id: "G07", is_of_calls: false, holds: owner_that_may_not_be_read },
-    Difference { id: "G08", is_of_calls: false, holds: shared_group_of_a_revision },
+    Difference { id: "G08", is_of_calls: false, holds: former_group_of_a_revision },
     Difference { id: "G09", is_of_calls: false, holds: settings_above_a_gang },
     Difference { id: "G10", is_of_calls: false, holds: wrapped_knative_service },
     Difference { id: "G11", is_of_calls: false, holds: suspended_worker_group },
@@ -37,7 +37,11 @@ const DIFFERENCES: &[Difference] = &[
 
 /// The first difference whose predicate holds.
 pub(super) fn explain(case: &Case, differences: &Differences) -> Option<&'static str> {
-    let applies = |of: &&Difference| of.is_of_calls == differences.state.is_empty() && (of.holds)(case);
+    let is_of_calls = differences.state.is_empty();
+    if is_of_calls && differences.has_more_calls {
+        return None;
+    }
+    let applies = |of: &&Difference| of.is_of_calls == is_of_calls && (of.holds)(case);
     DIFFERENCES.iter().find(applies).map(|of| of.id)
 }
 
@@ -60,14 +64,20 @@ fn group_and_kind(object: &Value) -> (&str, &str, &str) {
     (group, version, object["kind"].as_str().unwrap_or_default())
 }
 
-/// An owner of a kind without a rule, which no Karta selects, in a cluster with Kartas.
+/// An owner of a kind without a rule, which no Karta with instructions for gangs describes, in a cluster with Kartas.
 fn kind_without_karta(case: &Case) -> bool {
     let is_described = |(group, version, kind): (&str, &str, &str)| {
         of_kind(case, "Karta").any(|karta| {
             let labels = &karta["metadata"]["labels"];
+            let root = &karta["spec"]["structureDefinition"]["rootComponent"]["kind"];
+            let gang = &karta["spec"]["optimizationInstructions"]["gangScheduling"];
             labels["run.ai/karta-group"] == group
                 && labels["run.ai/karta-version"] == version
                 && labels["run.ai/karta-kind"] == kind
+                && root["group"].as_str().unwrap_or_default() == group
+                && root["version"] == version
+                && root["kind"] == kind
+                && (!gang["podGroup"].is_null() || !gang["podGroups"].is_null())
         })
     };
     let is_bare = |object: &Value| {
@@ -153,17 +163,23 @@ fn owner_that_may_not_be_read(case: &Case) -> bool {
     case.environment.rights.is_some() && case.created().filter_map(owner).any(is_hidden)
 }
 
-/// Two pods of a Knative revision come with the same group.
-fn shared_group_of_a_revision(case: &Case) -> bool {
-    let mut groups: BTreeMap<(String, String), usize> = BTreeMap::new();
+/// A Knative revision has several pods, one of which comes with a group that no Pod owns.
+fn former_group_of_a_revision(case: &Case) -> bool {
+    let is_of_pod = |name: &str| {
+        of_kind(case, "PodGroup")
+            .filter(|group| group["metadata"]["name"] == name)
+            .any(|group| owner(group).is_some_and(|owner| owner["kind"] == "Pod"))
+    };
+    let mut revisions: BTreeMap<&str, (usize, bool)> = BTreeMap::new();
     for pod in pods(case) {
-        let revision = pod["metadata"]["labels"]["serving.knative.dev/revision"].as_str();
-        let group = pod["metadata"]["annotations"]["pod-group-name"].as_str();
-        if let (Some(revision), Some(group)) = (revision, group) {
-            *groups.entry((revision.to_owned(), group.to_owned())).or_default() += 1;
-        }
+        let metadata = &pod["metadata"];
+        let Some(revision) = metadata["labels"]["serving.knative.dev/revision"].as_str() else { continue };
+        let group = metadata["annotations"]["pod-group-name"].as_str();
+        let (pods, has_former) = revisions.entry(revision).or_default();
+        *pods += 1;
+        *has_former |= group.is_some_and(|group| !is_of_pod(group));
     }
-    groups.values().any(|pods| *pods > 1)
+    revisions.values().any(|(pods, has_former)| *pods > 1 && *has_former)
 }
 
 /// The object above a PodGang names a queue or a staleness grace period.
@@ -195,12 +211,24 @@ fn suspended_worker_group(case: &Case) -> bool {
     of_kind(case, "RayCluster").any(has)
 }
 
-/// The group of a pod without owners is deleted, and the pod changes.
+/// KAI's group of a pod without owners is deleted.
 fn deleted_group_of_a_pod(case: &Case) -> bool {
     let mut actions = case.steps.iter().flat_map(|step| &step.actions);
-    let is_deleted =
-        |action: &Action| matches!(action, Action::Delete { delete } if delete.kind == "PodGroup");
-    actions.any(is_deleted) && pods(case).any(|pod| owner(pod).is_none())
+    let is_of_pod = |group: &str| {
+        pods(case).filter(|pod| owner(pod).is_none()).any(|pod| {
+            let metadata = &pod["metadata"];
+            let name = metadata["name"].as_str().unwrap_or_default();
+            let uid = case.uids.get(&format!("Pod/{name}"));
+            uid.is_some_and(|uid| group == format!("pg-{name}-{uid}"))
+                || metadata["annotations"]["pod-group-name"] == group
+                || metadata["labels"]["spark-app-selector"] == group
+        })
+    };
+    actions.any(|action| {
+        matches!(action, Action::Delete { delete } if delete.kind == "PodGroup"
+            && delete.api_version.starts_with("scheduling.run.ai/")
+            && is_of_pod(&delete.name))
+    })
 }
 
 /// The name of an owner is too long for the rest of a group's name.
@@ -211,6 +239,72 @@ fn long_name(case: &Case) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    fn case(mut case: Value) -> Case {
+        case["format"] = json!("kai-grouper-case/v1");
+        case["id"] = json!("c");
+        Case::parse(&case.to_string()).unwrap()
+    }
+
+    fn with_objects(objects: &[Value]) -> Case {
+        case(json!({"environment": {"kartaDefinition": true}, "objects": objects, "expect": {}}))
+    }
+
+    #[test]
+    fn karta_counts_only_if_it_is_of_the_kind_and_has_a_gang() {
+        let flow = json!({"apiVersion": "flows.example/v1", "kind": "Flow", "metadata": {"name": "f"}});
+        let labels = json!({
+            "run.ai/karta-group": "flows.example", "run.ai/karta-version": "v1", "run.ai/karta-kind": "Flow",
+        });
+        let holds = |kind: &str, instructions: Value| {
+            let root = json!({"kind": {"group": "flows.example", "version": "v1", "kind": kind}});
+            let spec = json!({"structureDefinition": {"rootComponent": root}, "optimizationInstructions": instructions});
+            let karta = json!({"kind": "Karta", "metadata": {"name": "k", "labels": labels}, "spec": spec});
+            kind_without_karta(&with_objects(&[flow.clone(), karta]))
+        };
+        let gang = json!({"gangScheduling": {"podGroup": {"name": "main"}}});
+        assert!(!holds("Flow", gang.clone()));
+        assert!(holds("Other", gang) && holds("Flow", json!({})));
+    }
+
+    #[test]
+    fn more_calls_than_recorded_are_no_difference_by_design() {
+        let owned = json!({"kind": "Pod", "metadata": {"name": "p", "ownerReferences": [{"kind": "Job"}]}});
+        let of = |has_more_calls| {
+            let calls = vec![String::new()];
+            explain(
+                &with_objects(std::slice::from_ref(&owned)),
+                &Differences { state: vec![], calls, has_more_calls },
+            )
+        };
+        assert_eq!((of(false), of(true)), (Some("G01"), None));
+    }
+
+    #[test]
+    fn only_the_deleted_group_of_an_ownerless_pod_is_restored_by_design() {
+        let holds = |api_version: &str, name: &str| {
+            let pod = json!({"create": {"kind": "Pod", "metadata": {"name": "p", "note": "<uid:Pod/p>"}}});
+            let delete = json!({"delete": {"apiVersion": api_version, "kind": "PodGroup", "name": name}});
+            deleted_group_of_a_pod(&case(json!({"steps": [{"actions": [pod, delete], "expect": {}}]})))
+        };
+        assert!(holds("scheduling.run.ai/v2alpha2", "pg-p-<uid:Pod/p>"));
+        assert!(!holds("scheduling.run.ai/v2alpha2", "other"));
+        assert!(!holds("scheduling.x-k8s.io/v1alpha1", "pg-p-<uid:Pod/p>"));
+    }
+
+    #[test]
+    fn revision_whose_pods_have_groups_of_their_own_is_as_in_kai() {
+        let pod = |name: &str, group: &str| {
+            let labels = json!({"serving.knative.dev/revision": "r"});
+            json!({"kind": "Pod", "metadata": {"name": name, "labels": labels, "annotations": {"pod-group-name": group}}})
+        };
+        let group =
+            json!({"kind": "PodGroup", "metadata": {"name": "g", "ownerReferences": [{"kind": "Pod"}]}});
+        assert!(former_group_of_a_revision(&with_objects(&[pod("a", "g"), pod("b", "g")])));
+        assert!(!former_group_of_a_revision(&with_objects(&[pod("a", "g"), pod("b", "g"), group])));
+        assert!(!former_group_of_a_revision(&with_objects(&[pod("a", "g")])));
+    }
 
     #[test]
     fn documentation_lists_the_same_differences() {
