@@ -64,9 +64,14 @@ type NotYet = Vec<(&'static str, usize)>;
 
 impl Recordings {
     fn find(dir: &Path, replays: &[Replay]) -> Result<Self> {
+        let replay = |kind| replays.iter().find(|replay| replay.kind == kind).copied();
+        // The folder of one kind itself has `cases` too, of another format.
+        let itself = KINDS.into_iter().find(|kind| dir.file_name().is_some_and(|name| name == *kind));
+        if let Some(kind) = itself {
+            return Ok(Self { kinds: vec![(kind, dir.to_owned(), replay(kind))], ..Self::default() });
+        }
         let below = |name: &str| Some(dir.join(name)).filter(|path| path.exists());
         let cases = below("cases");
-        let replay = |kind| replays.iter().find(|replay| replay.kind == kind).copied();
         let kinds = KINDS.into_iter().filter_map(|kind| Some((kind, below(kind)?, replay(kind)))).collect();
         let found = Self {
             sessions: cases.as_ref().map(|_| dir.to_owned()),
@@ -266,5 +271,12 @@ mod tests {
         assert!(!passed);
         assert!(text.starts_with("FAILED random/0000\n"), "{text}");
         assert!(text.ends_with("\n0 passed, 1 failed, 0 differ by design, 0 not yet\n"), "{text}");
+    }
+
+    #[test]
+    fn folder_of_one_kind_is_replayed_as_that_kind() {
+        let found = Recordings::find(Path::new("recorded/grouper"), &[]).unwrap();
+        assert_eq!(found.kinds.iter().map(|(kind, ..)| *kind).collect::<Vec<_>>(), ["grouper"]);
+        assert!(found.sessions.is_none() && found.calls.is_empty());
     }
 }
