@@ -165,7 +165,7 @@ async fn connect(
     let config = connect::config(flags.kubeconfig.clone(), None).await?;
     let namespace = flags.leader_election_namespace.clone().unwrap_or_else(|| namespace(&config));
     let metrics = Registry::new();
-    let lease_api = Api::new(connect::lease_client(config.clone())?, spec.name);
+    let lease_client = connect::lease_client(config.clone())?;
     let mut api = Api::new(connect::measured_client(config, &metrics)?, spec.name);
     if let Some(limit) = RateLimiter::new(flags.qps, flags.burst) {
         api = api.rate_limited(limit);
@@ -179,7 +179,7 @@ async fn connect(
         Some(_) | None => None,
     };
     let mut process = ComponentProcess::new(spec.name, api, candidate, metrics);
-    process.lease_api = Some(lease_api);
+    process.lease_api = Some(process.api.isolated_on(lease_client));
     let router = http::router(process.metrics.clone(), process.health.clone());
     process.serve(&flags.metrics_bind_address, router.clone()).await?;
     if flags.health_probe_bind_address != flags.metrics_bind_address {

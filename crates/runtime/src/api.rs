@@ -285,6 +285,12 @@ impl Api {
         Self { rate_limiter: None, circuit_breaker: Arc::default(), ..self.clone() }
     }
 
+    /// As [`Self::isolated`], over a connection of its own. Denied requests are still counted with the others.
+    #[must_use]
+    pub fn isolated_on(&self, client: kube::Client) -> Self {
+        Self { client, ..self.isolated() }
+    }
+
     /// Applies a client-side rate limit to everything but watches.
     #[must_use]
     pub fn rate_limited(mut self, limiter: RateLimiter) -> Self {

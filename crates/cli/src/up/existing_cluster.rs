@@ -195,10 +195,10 @@ impl Components {
             let (config, elected, leadership) = (config.clone(), elected.clone(), Arc::clone(&leadership));
             async move {
                 // Each start has a connection of its own, as a process would have.
-                let lease_api = Api::new(connect::lease_client(config.clone())?, name);
+                let lease_client = connect::lease_client(config.clone())?;
                 let api = Api::new(connect::client(config)?, name);
                 let mut process = ComponentProcess::new(name, api, Some(elected), Registry::new());
-                process.lease_api = Some(lease_api);
+                process.lease_api = Some(process.api.isolated_on(lease_client));
                 *leadership.lock() = process.leadership();
                 let shutdown = async {
                     // Cannot fail: the sender is dropped after all components have ended.
