@@ -71,7 +71,7 @@ fn without_retries(mut config: Config) -> Config {
 const LEASE_KEEPALIVE: Keepalive =
     Keepalive { idle: Duration::from_secs(2), timeout: Duration::from_secs(2) };
 
-/// A client that notices a peer that vanished ([`Keepalive`]).
+/// A client that notices a peer that vanished.
 pub fn client(config: Config) -> Result<kube::Client, Error> {
     measured_client(config, &Registry::new())
 }

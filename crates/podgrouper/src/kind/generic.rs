@@ -9,13 +9,13 @@ pub(crate) fn all_owners(workload: &Workload<'_>) -> Result<Desired, Invalid> {
     Ok(workload.metadata(Sources::AllOwners, TRAIN))
 }
 
-/// As [`top_owner`], for kinds that are interactive by default.
+/// One group of the topmost owner, for kinds that are interactive by default.
 #[expect(clippy::unnecessary_wraps, reason = "the rules of the table can fail")]
 pub(crate) fn build(workload: &Workload<'_>) -> Result<Desired, Invalid> {
     Ok(workload.metadata(Sources::TopOwner, BUILD))
 }
 
-/// As [`top_owner`], for kinds that serve by default.
+/// One group of the topmost owner, for kinds that serve by default.
 #[expect(clippy::unnecessary_wraps, reason = "the rules of the table can fail")]
 pub(crate) fn inference(workload: &Workload<'_>) -> Result<Desired, Invalid> {
     Ok(workload.metadata(Sources::TopOwner, INFERENCE))
