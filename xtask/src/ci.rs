@@ -1,7 +1,7 @@
 //! Runs all checks in order and stops at the first failure: `cargo xtask ci`.
 
 use crate::repository::Repository;
-use crate::{api_suite, conformance, deny, fuzz, ignored_tests, kubernetes, seeds, soak, tidy};
+use crate::{api_suite, conformance, deny, fuzz, ignored_tests, kubernetes, tidy};
 use anyhow::{Context, Result, bail};
 use kai_clock::Stopwatch;
 use std::process::Command;
@@ -22,12 +22,6 @@ const EXAMPLE: [&str; 10] = [
 
 /// Seconds for each fuzz target.
 const FUZZ_SECONDS: usize = 20;
-
-/// Seeds of network and server faults, besides those of the workspace's tests.
-const NETWORK_SEEDS: u64 = 300;
-
-/// Minutes of faults on the real control plane.
-const SOAK_MINUTES: u64 = 2;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -58,16 +52,6 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
     match kubernetes::missing() {
         None => step("API suite, live", || api_suite::run(repository, &api_suite::Args::live()))?,
         Some(why) => println!("\n== API suite, live: skipped, because there is no real server: {why}"),
-    }
-    step("fault seeds", || {
-        let only = Some("network".to_owned());
-        seeds::run(repository, &seeds::Args { count: NETWORK_SEEDS, from: 1_000, only, jobs: None })
-    })?;
-    match kubernetes::missing() {
-        None => {
-            step("soak", || soak::run(repository, &soak::Args { minutes: SOAK_MINUTES, seed: 1 }))?;
-        }
-        Some(why) => println!("\n== soak: skipped, because there is no real control plane: {why}"),
     }
     step("example plugin", || done(repository.cargo().args(EXAMPLE)))?;
     step("fuzz", || fuzz::run(repository, &fuzz::Args { seconds: FUZZ_SECONDS, targets: Vec::new() }))?;

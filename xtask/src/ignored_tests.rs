@@ -25,7 +25,7 @@ struct Missing {
 pub(crate) fn run(repository: &Repository) -> Result<()> {
     let mut command = repository.cargo();
     command.args(["test", "--workspace", "--tests", "--locked", "--", "--ignored"]);
-    // Measured times mean little while other tests run: it is a step of its own.
+    // Measured times mean little while other tests run: `cargo xtask soak` runs it.
     command.args(["--skip", soak::TEST]);
     for Missing { what, tests, why } in configure(repository, &mut command)? {
         println!("tests that need {what} are left out: {why}");

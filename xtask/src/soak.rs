@@ -7,7 +7,7 @@ use crate::repository::Repository;
 use anyhow::{Context, Result, bail};
 use kai_kubetest::control_plane::CACHE_VARIABLE;
 
-/// The path of the test; `cargo xtask ci` runs it as a step of its own.
+/// The path of the test; `cargo xtask ci` leaves it out.
 pub(crate) const TEST: &str =
     "real_control_plane::soak::laws_hold_while_workloads_run_and_processes_are_killed";
 
