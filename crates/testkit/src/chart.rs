@@ -6,6 +6,7 @@
 pub mod difference;
 mod normalise;
 
+use crate::recorded;
 use crate::session::{CaseOutcome, CaseResult};
 use anyhow::{Context, Result, bail};
 use difference::Mismatch;
@@ -13,7 +14,6 @@ use normalise::{REGISTRY, by_key, normalise};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -60,7 +60,7 @@ struct Expected {
 
 /// Renders every case of a folder that needs no cluster, in order of id; also returns the number of the others.
 pub fn run(folder: &Path, renderer: &Renderer) -> Result<(Vec<CaseResult>, usize)> {
-    let cases = load(&folder.join("cases"))?;
+    let cases: Vec<Case> = recorded::load(&folder.join("cases"))?;
     let default = cases.iter().find(|case| case.id == DEFAULT);
     let default = default.map(|case| case.expect.objects.clone()).unwrap_or_default();
     let (offline, online): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.input.cluster.is_none());
@@ -70,18 +70,6 @@ pub fn run(folder: &Path, renderer: &Renderer) -> Result<(Vec<CaseResult>, usize
         CaseResult { area: AREA.to_owned(), id: format!("chart/{}", case.id), outcome }
     });
     Ok((results.collect(), online.len()))
-}
-
-fn load(folder: &Path) -> Result<Vec<Case>> {
-    let entries = fs::read_dir(folder).with_context(|| format!("cannot list `{}`", folder.display()))?;
-    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
-    paths.sort();
-    let cases = paths.iter().map(|path| {
-        let text = fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
-        serde_json::from_str(&text).with_context(|| format!("`{}` is not a case", path.display()))
-    });
-    cases.collect()
 }
 
 fn run_case(case: &Case, default: &BTreeMap<String, Value>, renderer: &Renderer) -> Result<CaseOutcome> {
@@ -165,29 +153,12 @@ fn compare(
         if kai.is_none() && key.starts_with("RoleBinding/") {
             continue;
         }
-        differences(key, &kai.unwrap_or_default(), &here.unwrap_or_default(), &mut found);
+        let mut add = |place: &str, kai: &Value, ours: &Value| {
+            found.push(Mismatch::new(place, kai.to_string(), ours.to_string()));
+        };
+        recorded::differences(key, &kai.unwrap_or_default(), &here.unwrap_or_default(), &mut add);
     }
     Ok(found)
-}
-
-fn differences(place: &str, kai: &Value, ours: &Value, found: &mut Vec<Mismatch>) {
-    match (kai, ours) {
-        (Value::Object(a), Value::Object(b)) => {
-            let fields: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
-            for field in fields {
-                let none = Value::Null;
-                let (a, b) = (a.get(field).unwrap_or(&none), b.get(field).unwrap_or(&none));
-                differences(&format!("{place} {field}"), a, b, found);
-            }
-        }
-        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
-            for (index, (a, b)) in a.iter().zip(b).enumerate() {
-                differences(&format!("{place} {index}"), a, b, found);
-            }
-        }
-        _ if kai == ours || (kai.is_number() && kai.as_f64() == ours.as_f64()) => {}
-        _ => found.push(Mismatch::new(place, kai.to_string(), ours.to_string())),
-    }
 }
 
 #[cfg(test)]
@@ -196,7 +167,7 @@ mod tests {
 
     fn chart(file: &str) -> String {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/kai-scheduler");
-        fs::read_to_string(Path::new(folder).join(file)).unwrap()
+        std::fs::read_to_string(Path::new(folder).join(file)).unwrap()
     }
 
     /// Keys of maps that the schema describes, with their paths.

@@ -8,6 +8,7 @@ pub mod grouper;
 pub mod hostile;
 pub mod operator;
 pub mod random;
+mod recorded;
 pub mod report;
 pub mod scenario;
 pub mod session;

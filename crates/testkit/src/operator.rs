@@ -9,15 +9,15 @@ mod compare;
 pub mod difference;
 mod normalise;
 
+use crate::recorded;
 use crate::session::{CaseOutcome, CaseResult};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use cluster::Cluster;
 use compare::Mismatch;
 use difference::Facts;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 const AREA: &str = "operator";
@@ -66,7 +66,7 @@ struct State {
 
 /// Runs every case of a folder, in order of id.
 pub fn run(folder: &Path) -> Result<Vec<CaseResult>> {
-    let cases = load(&folder.join("cases"))?;
+    let cases: Vec<Case> = recorded::load(&folder.join("cases"))?;
     let default = cases.iter().find(|case| case.id == DEFAULT).and_then(|case| case.expect.first());
     let default = default.map(|state| state.objects.clone()).unwrap_or_default();
     let results = cases.iter().map(|case| {
@@ -75,18 +75,6 @@ pub fn run(folder: &Path) -> Result<Vec<CaseResult>> {
         CaseResult { area: AREA.to_owned(), id: format!("operator/{}", case.id), outcome }
     });
     Ok(results.collect())
-}
-
-fn load(folder: &Path) -> Result<Vec<Case>> {
-    let entries = fs::read_dir(folder).with_context(|| format!("cannot list `{}`", folder.display()))?;
-    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
-    paths.sort();
-    let cases = paths.iter().map(|path| {
-        let text = fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
-        serde_json::from_str(&text).with_context(|| format!("`{}` is not a case", path.display()))
-    });
-    cases.collect()
 }
 
 fn run_case(case: &Case, default: &BTreeMap<String, Value>) -> Result<CaseOutcome> {

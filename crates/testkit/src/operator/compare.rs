@@ -3,6 +3,7 @@
 use super::State;
 use super::cluster::Cluster;
 use super::normalise::normalise;
+use crate::recorded;
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -90,7 +91,10 @@ pub(super) fn compare(
         }
         let kai = objects.get(key).map(normalise).unwrap_or_default();
         let here = ours.get(key).cloned().unwrap_or_default();
-        differences(key, &kai, &here, &mut found);
+        let mut add = |place: &str, kai: &Value, ours: &Value| {
+            found.push(Mismatch::new(place.to_owned(), kai, ours));
+        };
+        recorded::differences(key, &kai, &here, &mut add);
     }
     compare_conditions(expected, cluster, &mut found);
     if let Some(strategy) = &expected.queue_crd_conversion {
@@ -111,31 +115,7 @@ pub(super) fn compare(
     found
 }
 
-fn differences(place: &str, kai: &Value, ours: &Value, found: &mut Vec<Mismatch>) {
-    match (kai, ours) {
-        (Value::Object(a), Value::Object(b)) => {
-            let fields: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
-            for field in fields {
-                let none = Value::Null;
-                let (a, b) = (a.get(field).unwrap_or(&none), b.get(field).unwrap_or(&none));
-                differences(&format!("{place} {field}"), a, b, found);
-            }
-        }
-        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
-            for (index, (a, b)) in a.iter().zip(b).enumerate() {
-                differences(&format!("{place} {index}"), a, b, found);
-            }
-        }
-        _ if kai == ours || same_number(kai, ours) => {}
-        _ => found.push(Mismatch::new(place.to_owned(), kai, ours)),
-    }
-}
-
 /// `2` and `2.0` are the same.
-fn same_number(a: &Value, b: &Value) -> bool {
-    a.is_number() && b.is_number() && a.as_f64() == b.as_f64()
-}
-
 fn compare_conditions(expected: &State, cluster: &Cluster, found: &mut Vec<Mismatch>) {
     let owners: BTreeSet<&String> = expected.conditions.keys().chain(cluster.conditions.keys()).collect();
     for owner in owners {
