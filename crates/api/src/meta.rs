@@ -16,6 +16,9 @@ pub struct Meta {
     /// UID, unique over the lifetime of the cluster.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub uid: Text,
+    /// The state of the object on the server; not part of its contents.
+    #[serde(skip_serializing)]
+    pub resource_version: Version,
     /// Time of creation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub creation_timestamp: Option<Stamp>,
@@ -34,6 +37,26 @@ pub struct Meta {
     /// Finalizers that delay the removal after a deletion.
     #[serde(skip_serializing_if = "<[Text]>::is_empty")]
     pub finalizers: List<Text>,
+}
+
+/// A resource version as a number (KEP-5504); 0 where there is none. All are equal, so that two states of an object are
+/// equal if their contents are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Version(pub u64);
+
+impl PartialEq for Version {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Version {}
+
+impl<'de> Deserialize<'de> for Version {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text: Text = null_is_empty(deserializer)?;
+        Ok(Self(text.parse().unwrap_or(0)))
+    }
 }
 
 /// An owner reference.

@@ -1,7 +1,7 @@
 //! The cache: the object store and the engine's cluster model, kept in sync.
 
 use crate::finding::Finding;
-use crate::object::{BindRequest, Kind, Object};
+use crate::object::{BindRequest, Kind, Object, Pod};
 use crate::settings::Settings;
 use crate::store::{Eviction, Store};
 use kai_engine::input::Key;
@@ -44,6 +44,12 @@ impl Cache {
     /// Assumes an eviction before the watch delivers the pod's deletion timestamp.
     pub fn assume_eviction(&mut self, pod: Key, eviction: Eviction) {
         self.store.assume_eviction(pod, eviction);
+    }
+
+    /// Whether the change of a pod from an earlier object to the stored one can change no decision of the built-in rules.
+    pub fn decides_alike(&mut self, key: &Key, before: &Pod) -> bool {
+        let inputs = self.store.pod_inputs(key, before);
+        inputs.is_some_and(|(before, after)| self.cluster.decides_alike(before, &after))
     }
 
     /// The cluster model with all pending deltas applied.

@@ -3,6 +3,7 @@
 //! As in KAI, the file is parsed leniently: keys match in any case, and unknown keys have no effect, but a warning each. The configuration in a
 //! snapshot is used as it is, since it records the configuration in effect.
 
+use kai_engine::plugin::PluginSet;
 use kai_engine::policy::{
     Config, DEFAULT_ACTIONS, DisruptionBudgets, PluginConfig, PluginPart, SearchBudgets, SearchDepth,
 };
@@ -26,20 +27,23 @@ pub enum ConfigError {
     Yaml { problem: String },
     #[error("the scheduler configuration has an invalid value in `{field}`: {problem}; hint: {hint}")]
     Value { field: String, problem: String, hint: &'static str },
-    #[error("the scheduler configuration names the unknown action `{name}`; hint: the actions are {}", DEFAULT_ACTIONS.join(", "))]
-    UnknownAction { name: String },
+    #[error("the scheduler configuration names the unknown action `{name}`; hint: the actions are {}", known.join(", "))]
+    UnknownAction { name: String, known: Vec<&'static str> },
 }
 
-/// Parses a configuration file. Empty text is the default configuration; empty parts are replaced by the defaults.
-pub fn read(text: &str) -> Result<SchedulerConfig, ConfigError> {
+/// Parses a configuration file. Empty text is the default configuration; empty parts are replaced by the defaults. The
+/// plugins may add actions.
+pub fn read(text: &str, plugins: &PluginSet) -> Result<SchedulerConfig, ConfigError> {
     if text.trim().is_empty() {
         return Ok(SchedulerConfig::default());
     }
     let value: Value =
         serde_saphyr::from_str(text).map_err(|error| ConfigError::Yaml { problem: yaml_problem(&error) })?;
     let mut config = from_value(&value)?;
-    if let Some(name) = unknown_action(&config.engine.actions) {
-        return Err(ConfigError::UnknownAction { name: name.to_owned() });
+    let mut known = DEFAULT_ACTIONS.to_vec();
+    known.extend(plugins.custom_actions(&config.engine.plugins));
+    if let Some(name) = config.engine.actions.iter().find(|name| !known.contains(&name.as_str())) {
+        return Err(ConfigError::UnknownAction { name: name.clone(), known });
     }
     let built_in = Config::default();
     if config.engine.actions.is_empty() {
@@ -58,13 +62,11 @@ pub(crate) fn yaml_problem(error: &serde_saphyr::Error) -> String {
     text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned()
 }
 
-/// Parses the configuration of a snapshot: an empty or unknown action list runs no action.
+/// Parses the configuration of a snapshot: an empty action list runs no action. Unknown actions are found when the
+/// configuration is resolved with its plugins.
 pub fn from_snapshot(value: &Value) -> Result<SchedulerConfig, ConfigError> {
     let mut config = from_value(value)?;
-    if let Some(name) = unknown_action(&config.engine.actions) {
-        config.warnings.push(format!("the action `{name}` is unknown, so no action runs"));
-        config.engine.actions.clear();
-    } else if config.engine.actions.is_empty() {
+    if config.engine.actions.is_empty() {
         config.warnings.push("no actions are configured, so no action runs".to_owned());
     }
     Ok(config)
@@ -123,10 +125,6 @@ fn plugin_value(plugin: &PluginConfig) -> Value {
         }
     }
     value
-}
-
-fn unknown_action(actions: &[String]) -> Option<&str> {
-    actions.iter().map(String::as_str).find(|name| !DEFAULT_ACTIONS.contains(name))
 }
 
 fn from_value(value: &Value) -> Result<SchedulerConfig, ConfigError> {
@@ -314,6 +312,13 @@ impl<'a> Fields<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kai_engine::plugin::{Args, CustomAction, Plugin, Registry, Session};
+    use kai_engine::{Params, Policy};
+    use std::sync::Arc;
+
+    fn read(text: &str) -> Result<SchedulerConfig, ConfigError> {
+        super::read(text, &PluginSet::builtin())
+    }
 
     #[test]
     fn empty_parts_get_the_defaults() {
@@ -375,12 +380,41 @@ mod tests {
     }
 
     #[test]
-    fn unknown_action_is_an_error_in_a_file_and_ignored_in_a_snapshot() {
+    fn unknown_action_is_an_error_in_a_file_and_runs_no_action_in_a_snapshot() {
         let error = read("actions: allocate, dance").unwrap_err();
-        assert_eq!(error, ConfigError::UnknownAction { name: "dance".to_owned() });
+        assert!(matches!(&error, ConfigError::UnknownAction { name, .. } if name == "dance"), "{error}");
         assert!(error.to_string().contains("hint: the actions are allocate"));
         let config = from_snapshot(&json!({"Actions": "allocate, dance"})).unwrap();
-        assert!(config.engine.actions.is_empty() && config.engine.plugins.is_empty());
+        let policy = Policy::resolve(&config.engine, &Params::default(), &PluginSet::builtin());
+        assert_eq!((policy.actions.len(), config.engine.plugins.len()), (0, 0));
+        assert_eq!(policy.warnings, ["the action `dance` is unknown, so no action runs"]);
+    }
+
+    #[test]
+    fn action_of_a_configured_plugin_is_known() {
+        struct Dance;
+        impl Plugin for Dance {
+            fn name(&self) -> &'static str {
+                "dancing"
+            }
+            fn register(&self, _: &mut Args<'_>, to: &mut Registry) {
+                to.actions.push(Arc::new(Self));
+            }
+        }
+        impl CustomAction for Dance {
+            fn name(&self) -> &'static str {
+                "dance"
+            }
+            fn run(&self, _: &mut Session<'_>) {}
+        }
+        let plugins = PluginSet::builtin().with(Arc::new(Dance));
+        let text = "actions: allocate, dance\ntiers: [{plugins: [{name: dancing}]}]\n";
+        let config = super::read(text, &plugins).unwrap();
+        let policy = Policy::resolve(&config.engine, &Params::default(), &plugins);
+        let names: Vec<&str> = policy.actions.iter().map(|action| action.name()).collect();
+        assert_eq!((names, policy.warnings.len()), (vec!["allocate", "dance"], 0));
+        let error = super::read("actions: dance", &plugins).unwrap_err();
+        assert!(matches!(error, ConfigError::UnknownAction { .. }), "its plugin is not configured");
     }
 
     #[test]

@@ -23,6 +23,11 @@ impl Setter {
     pub fn jump(self, seconds: i64) {
         self.0.fetch_add(seconds, Ordering::Relaxed);
     }
+
+    /// Corrects the time.
+    pub fn reset(self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
 }
 
 impl Clock {
@@ -98,5 +103,7 @@ mod tests {
             (set.time(), clock.time()),
             ("2026-01-01T11:00:00Z".to_owned(), "2026-01-01T12:00:00Z".to_owned())
         );
+        setter.reset();
+        assert_eq!(set.time(), clock.time());
     }
 }

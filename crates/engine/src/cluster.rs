@@ -237,6 +237,12 @@ impl Cluster {
         let pod = &self.pods[pod];
         Key::new(self.text(pod.namespace), self.text(pod.name))
     }
+    /// The value of a pod's label.
+    pub fn pod_label(&self, pod: PodIdx, key: &str) -> Option<&str> {
+        let key = self.names.find(key)?;
+        let labels = self.terms.labels(self.pods[pod].label_set);
+        labels.iter().find(|(name, _)| *name == key).map(|(_, value)| self.text(*value))
+    }
     /// A group's namespace and name.
     pub fn group_key(&self, group: GroupIdx) -> Key {
         let group = &self.groups[group];

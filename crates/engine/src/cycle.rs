@@ -6,12 +6,13 @@ mod verdicts;
 use crate::actions;
 use crate::carry_over::{self, CarryOver, PastEvictions, PipelinedGroup};
 use crate::cluster::Cluster;
+use crate::cluster::group::Group;
 use crate::cluster::pod::{PodState, Status};
 use crate::disruption::Disruptions;
-use crate::ids::{GroupIdx, PodIdx, QueueIdx};
+use crate::ids::{GroupIdx, NodeIdx, PodIdx, QueueIdx};
 use crate::input::{GpuRequest, Key, Received};
-use crate::observer::{Observer, Unobserved};
-use crate::outcome::{Bind, Cause, Cycle, Decision, Outcome, QueueReport};
+use crate::observer::{Moment, Observer, Unobserved};
+use crate::outcome::{Annotations, Bind, Cause, Cycle, Decision, Outcome, QueueReport};
 use crate::plan::Plan;
 use crate::policy::{Action, Policy, SearchDepth};
 use crate::search::Search;
@@ -35,6 +36,9 @@ pub fn plan_observed(
     cycle: Cycle,
     observer: &mut dyn Observer,
 ) -> Outcome {
+    for guard in &policy.registry.guards {
+        guard.begin_cycle();
+    }
     state.refresh(policy, cycle.now);
     let cluster = &mut state.cluster;
     let total = cluster.total(policy.params.restrict_nodes);
@@ -63,6 +67,8 @@ pub fn plan_observed(
         observer,
     };
     let start = run.plan.mark();
+    run.call_hooks(Moment::Open);
+    run.plan.observe(&policy.registry.allocation_handlers);
     for action in &policy.actions {
         run.observer.action_begins(action.name());
         act(&mut run, *action);
@@ -78,10 +84,14 @@ pub fn plan_observed(
     for (report, queue) in run.outcome.queues.iter_mut().zip(&run.plan.queues_by_rank) {
         report.allocated_after = run.plan.queues[*queue].ledger.allocated;
     }
+    // The end of the cycle is no change of an allocation.
+    run.plan.observe(&[]);
+    run.call_hooks(Moment::Close);
     run.observer.cycle_ended(&run.plan);
     run.plan.rollback(start);
     let Run { mut outcome, .. } = run;
     outcome.hash = outcome_hash::hash(&outcome);
+    outcome.plugin_failures = policy.registry.guards.iter().flat_map(|guard| guard.take_failures()).collect();
     outcome
 }
 
@@ -92,6 +102,7 @@ fn act(run: &mut Run<'_, '_>, action: Action) {
         Action::Allocate => actions::allocate::run(run),
         Action::Evict(Cause::Stale) => actions::stale_gang_eviction::run(run),
         Action::Evict(cause) => actions::evict::run(run, cause),
+        Action::Custom(name) => actions::custom::run(run, name),
     }
 }
 
@@ -131,9 +142,6 @@ pub(crate) struct Run<'c, 'p> {
 impl Run<'_, '_> {
     /// Groups with pending pods that have their minimum and may be scheduled.
     pub(crate) fn pending_groups(&self) -> Vec<GroupIdx> {
-        let is_schedulable = |g: &crate::cluster::group::Group| {
-            g.queue.is_some() && g.invalid_reason.is_none() && g.pending() > 0 && g.is_ready()
-        };
         self.plan.pending_groups().filter(|(_, g)| is_schedulable(g)).map(|(i, _)| i).collect()
     }
 
@@ -208,9 +216,33 @@ impl Run<'_, '_> {
         bind.node = node;
         bind.gpu_groups = gpu_groups;
         bind.action = action;
+        bind.annotations = self.bind_annotations(pod, place.node);
         self.outcome.decisions.push(Decision::Bind(Box::new(bind)));
         self.plan.set_state(pod, PodState { status: Status::Binding, is_virtual: false, ..state });
         true
+    }
+
+    /// What plugins add to the BindRequest; a later plugin's value replaces an earlier one's.
+    fn bind_annotations(&self, pod: PodIdx, node: NodeIdx) -> Annotations {
+        let mut all = BTreeMap::new();
+        for plugin in &self.policy.registry.bind_annotations {
+            all.extend(plugin.annotations(&self.plan, pod, node));
+        }
+        Annotations(all)
+    }
+
+    /// Calls the session hooks of plugins in the configured order.
+    fn call_hooks(&mut self, moment: Moment) {
+        let registry = &self.policy.registry;
+        for (at, hook) in registry.sessions.iter().enumerate() {
+            self.observer.hook_begins();
+            match moment {
+                Moment::Open => hook.opened(&self.plan, self.cycle),
+                Moment::Close => hook.closed(&self.plan, &self.outcome),
+            }
+            let plugin = registry.session_plugins.get(at).map_or("", |plugin| plugin);
+            self.observer.hook_ended(plugin, moment);
+        }
     }
 
     fn bind(&self, pod: PodIdx, state: &PodState) -> Bind {
@@ -284,9 +316,15 @@ impl Run<'_, '_> {
     }
 }
 
-fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+/// The text of a panic.
+pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let message = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
     message.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+/// Whether a group has pending pods and its minimum, and may be scheduled.
+pub(crate) fn is_schedulable(g: &Group) -> bool {
+    g.queue.is_some() && g.invalid_reason.is_none() && g.pending() > 0 && g.is_ready()
 }
 
 fn queue_reports(cluster: &Cluster) -> Vec<QueueReport> {

@@ -140,7 +140,7 @@ impl NumaNode {
         let mut reported: Vec<Reported> = Vec::new();
         let mut note = |list: &AmountList, dims: &mut Dims, names: &mut Interner| {
             for (name, _) in list {
-                let dim = dims.dim(name, names);
+                let Some(dim) = dims.offered(name, names) else { continue };
                 if reported.iter().all(|r| r.dim != dim) {
                     reported.push(Reported { dim, device: is_device(name) });
                 }
@@ -150,10 +150,10 @@ impl NumaNode {
         for zone in &topology.zones {
             note(&zone.allocatable, dims, names);
             note(&zone.available, dims, names);
-            let allocatable = dims.amounts(&zone.allocatable, names);
+            let allocatable = dims.offer(&zone.allocatable, names);
             zones.push(Zone {
                 name: names.intern(&zone.name),
-                reported_free: dims.amounts(&zone.available, names),
+                reported_free: dims.offer(&zone.available, names),
                 available: allocatable.clone(),
                 allocatable,
             });

@@ -6,6 +6,10 @@ use crate::cluster::Cluster;
 pub trait Observer {
     /// Derived values are refreshed and fair shares are computed.
     fn opened(&mut self) {}
+    /// A plugin's session hook begins.
+    fn hook_begins(&mut self) {}
+    /// A plugin's session hook ended.
+    fn hook_ended(&mut self, _plugin: &str, _moment: Moment) {}
     /// An action begins.
     fn action_begins(&mut self, _name: &'static str) {}
     /// An action ended.
@@ -18,6 +22,15 @@ pub trait Observer {
     fn search_ended(&mut self, _search: &Searched) {}
     /// All actions ended; the cluster shows their result, before the rollback.
     fn cycle_ended(&mut self, _cluster: &Cluster) {}
+}
+
+/// When a session hook is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// The cycle begins.
+    Open,
+    /// The cycle ends.
+    Close,
 }
 
 /// Ignores all callbacks.

@@ -8,6 +8,8 @@ use crate::input::{
 use crate::resource::PerResource;
 use crate::verdict::GroupVerdict;
 use kai_units::Timestamp;
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 
 /// One cycle's input besides the cluster and the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,17 @@ pub struct Outcome {
     pub staleness: Vec<(Key, Option<Timestamp>)>,
     /// Hash of everything above.
     pub hash: u64,
+    /// Panics of plugins, by plugin in the configured order.
+    pub plugin_failures: Vec<PluginFailure>,
+}
+
+/// A plugin whose callback panicked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginFailure {
+    /// The plugin.
+    pub plugin: String,
+    /// What happened, with the name of the plugin.
+    pub message: String,
 }
 
 /// Why pods are evicted.
@@ -145,6 +158,11 @@ pub enum EvictionReason {
         /// Since when, in microseconds since the epoch.
         since: i64,
     },
+    /// The action of a plugin evicted it.
+    Custom {
+        /// Why.
+        message: String,
+    },
 }
 
 /// A queue before and after a decision.
@@ -187,6 +205,21 @@ pub struct Bind {
     pub extended: Option<Box<ExtendedClaim>>,
     /// NUMA zones predicted.
     pub numa: Vec<NumaAmount>,
+    /// Annotations of the BindRequest.
+    pub annotations: Annotations,
+}
+
+/// Annotations that plugins add to a BindRequest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Annotations(pub BTreeMap<String, String>);
+
+impl Hash for Annotations {
+    /// Without annotations nothing is hashed: the hash of an outcome does not depend on whether plugins exist.
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        if !self.0.is_empty() {
+            self.0.hash(hasher);
+        }
+    }
 }
 
 impl Bind {

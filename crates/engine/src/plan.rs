@@ -10,6 +10,7 @@ use crate::cluster::{Cluster, LedgerLog, load_at, presence_of};
 use crate::dra::{Fit, Undo};
 use crate::ids::{GroupIdx, MemberIdx, NodeIdx, PodIdx, QueueIdx};
 use crate::input::Utility;
+use crate::plugin::{Allocation, AllocationHandler};
 use crate::share::{QueueAmounts, difference, sum};
 use crate::state::{ClusterState, Memo};
 use crate::terms::{Placed, Presence};
@@ -17,6 +18,7 @@ use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Deref;
+use std::sync::Arc;
 
 /// A transaction over a cluster.
 pub struct Plan<'c> {
@@ -28,6 +30,8 @@ pub struct Plan<'c> {
     fold: Fold,
     /// Pod edits and node evaluations so far.
     work: u64,
+    /// Plugins that observe allocations; none unless [`Plan::observe`] was called.
+    handlers: Vec<Arc<dyn AllocationHandler>>,
 }
 
 /// The net effect of sealed edits.
@@ -153,7 +157,7 @@ impl Deref for Plan<'_> {
 impl<'c> Plan<'c> {
     /// Opens a transaction on a refreshed cluster.
     pub fn new(state: &'c mut ClusterState) -> Self {
-        Self { state, journal: Vec::new(), sealed: 0, fold: Fold::default(), work: 0 }
+        Self { state, journal: Vec::new(), sealed: 0, fold: Fold::default(), work: 0, handlers: Vec::new() }
     }
 
     /// The current position.
@@ -217,12 +221,32 @@ impl<'c> Plan<'c> {
             self.add_presence(pod, presence, listing);
         }
         self.count(pod, old.status, new.status);
-        if charged_at(&old) != charged_at(&new) {
+        let (left, taken) = (charged_at(&old), charged_at(&new));
+        if left != taken {
             self.charge_queue(pod, &old, -1);
             self.charge_queue(pod, &new, 1);
         }
         self.state.cluster.pods[pod].state = new;
         self.journal.push(Edit::Pod { pod, old: Box::new(old) });
+        if left != taken && !self.handlers.is_empty() {
+            self.notify(pod, left, taken);
+        }
+    }
+
+    /// Reports allocations to these handlers from now on.
+    pub(crate) fn observe(&mut self, handlers: &[Arc<dyn AllocationHandler>]) {
+        self.handlers = handlers.to_vec();
+    }
+
+    fn notify(&self, pod: PodIdx, left: Option<NodeIdx>, taken: Option<NodeIdx>) {
+        for handler in &self.handlers {
+            if let Some(node) = left {
+                handler.deallocated(self, Allocation { pod, node });
+            }
+            if let Some(node) = taken {
+                handler.allocated(self, Allocation { pod, node });
+            }
+        }
     }
 
     /// Reserves devices for a pod.
@@ -437,12 +461,22 @@ impl<'c> Plan<'c> {
     pub fn rollback(&mut self, mark: Mark) {
         assert!(mark.0 <= self.journal.len(), "mark is from a later state");
         assert!(mark.0 == 0 || mark.0 >= self.sealed, "what was done before the mark's state is final");
+        // Handlers are called when the cluster is consistent again.
+        let mut changes = Vec::new();
         while mark.0 < self.journal.len() {
             let edit = self.journal.pop().expect("length was checked");
+            if let Edit::Pod { pod, old } = &edit
+                && !self.handlers.is_empty()
+            {
+                changes.push((*pod, charged_at(&self.state.cluster.pods[*pod].state), charged_at(old)));
+            }
             self.undo(edit);
         }
         if mark.0 == 0 {
             self.unfold();
+        }
+        for (pod, left, taken) in changes.into_iter().filter(|(_, left, taken)| left != taken) {
+            self.notify(pod, left, taken);
         }
     }
 

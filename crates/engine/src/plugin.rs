@@ -4,16 +4,29 @@
 //! the engine can use its indices; a custom rule is a one-method trait object with a declared dependency class, which
 //! bounds what the engine may memoise.
 
+mod action;
 pub mod builtin;
+pub(crate) mod guard;
+mod hooks;
+
+pub use action::{CustomAction, Session};
+pub use hooks::{
+    Allocation, AllocationHandler, BindAnnotations, HttpHandler, HttpRequest, HttpResponse, SessionHook,
+};
+
+pub(crate) use action::Operations;
 
 use crate::cluster::Cluster;
+use crate::cycle::panic_message;
 use crate::ids::{GroupIdx, MemberIdx, NodeIdx, PodIdx, QueueIdx};
 use crate::outcome::Cause;
-use crate::policy::{PluginConfig, PluginPart};
+use crate::policy::{DEFAULT_ACTIONS, PluginConfig, PluginPart};
 use crate::share::min_runtime::ReclaimResolution;
+use guard::{Guard, Running};
 use kai_units::Span;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// A plugin: registers its rules under a name.
@@ -328,6 +341,24 @@ pub struct Registry {
     pub victim_filters: Vec<Arc<dyn VictimFilter>>,
     /// Custom scenario validators.
     pub validators: Vec<Arc<dyn Validator>>,
+    /// Hooks of the beginning and the end of a cycle.
+    pub sessions: Vec<Arc<dyn SessionHook>>,
+    /// Handlers of allocations.
+    pub allocation_handlers: Vec<Arc<dyn AllocationHandler>>,
+    /// Annotations of BindRequests.
+    pub bind_annotations: Vec<Arc<dyn BindAnnotations>>,
+    /// Actions that the configuration can name.
+    pub actions: Vec<Arc<dyn CustomAction>>,
+    /// Handlers of the plugin server, with their paths.
+    pub http_handlers: Vec<(String, Arc<dyn HttpHandler>)>,
+    /// The plugin of each entry of `sessions`.
+    pub(crate) session_plugins: Vec<Arc<str>>,
+    /// The plugin of each entry of `http_handlers`.
+    pub(crate) http_plugins: Vec<Arc<str>>,
+    /// Guards of plugins with callbacks.
+    pub(crate) guards: Vec<Arc<Guard>>,
+    /// Which of them is running.
+    pub(crate) running: Arc<Running>,
 }
 
 impl Registry {
@@ -363,6 +394,47 @@ impl Registry {
         }
         self.victim_filters.extend(other.victim_filters);
         self.validators.extend(other.validators);
+        self.sessions.extend(other.sessions);
+        self.allocation_handlers.extend(other.allocation_handlers);
+        self.bind_annotations.extend(other.bind_annotations);
+        self.actions.extend(other.actions);
+        self.http_handlers.extend(other.http_handlers);
+        self.session_plugins.extend(other.session_plugins);
+        self.http_plugins.extend(other.http_plugins);
+        self.guards.extend(other.guards);
+    }
+
+    /// Drops actions and paths whose name is taken, with a message for each.
+    fn check_names(&mut self, problems: &mut Vec<String>) {
+        let mut taken: BTreeSet<&str> = DEFAULT_ACTIONS.into();
+        self.actions.retain(|action| {
+            let is_free = taken.insert(action.name());
+            if !is_free {
+                problems.push(format!("action `{}` exists already; the plugin's is skipped", action.name()));
+            }
+            is_free
+        });
+        let mut paths: BTreeMap<String, Arc<str>> = BTreeMap::new();
+        let entries = std::mem::take(&mut self.http_handlers).into_iter();
+        for ((path, handler), plugin) in entries.zip(std::mem::take(&mut self.http_plugins)) {
+            if let Some(first) = paths.get(&path) {
+                problems.push(format!(
+                    "path `{path}` of plugin `{plugin}` belongs to plugin `{first}` and is skipped"
+                ));
+            } else if path.starts_with('/') {
+                paths.insert(path.clone(), Arc::clone(&plugin));
+                self.http_handlers.push((path, handler));
+                self.http_plugins.push(plugin);
+            } else {
+                problems.push(format!("path `{path}` of plugin `{plugin}` does not begin with `/`"));
+            }
+        }
+    }
+
+    /// The handlers of the plugin server: plugin, path and handler.
+    pub fn http_handlers(&self) -> impl Iterator<Item = (&str, &str, &Arc<dyn HttpHandler>)> {
+        let handlers = self.http_handlers.iter().zip(&self.http_plugins);
+        handlers.map(|((path, handler), plugin)| (&**plugin, path.as_str(), handler))
     }
 
     /// Removes one kind of entries, for a `disable…` switch.
@@ -483,6 +555,11 @@ impl PluginSet {
         self.plugins.push(plugin);
         self
     }
+    /// The actions that the configured plugins add.
+    pub fn custom_actions(&self, configured: &[PluginConfig]) -> Vec<&'static str> {
+        self.resolve(configured).0.actions.iter().map(|action| action.name()).collect()
+    }
+
     /// Registers each configured plugin, in order. Returns messages about unknown names and invalid arguments.
     pub(crate) fn resolve(&self, configured: &[PluginConfig]) -> (Registry, Vec<String>) {
         let mut registry = Registry::default();
@@ -499,13 +576,22 @@ impl PluginSet {
                 problems: &mut problems,
                 read: BTreeSet::new(),
             };
-            plugin.register(&mut args, &mut own);
+            let registered = catch_unwind(AssertUnwindSafe(|| plugin.register(&mut args, &mut own)));
+            if let Err(panic) = registered {
+                let message = panic_message(&*panic);
+                problems.push(format!("plugin `{}` panicked and is skipped: {message}", config.name));
+                continue;
+            }
             args.report_unknown();
             for part in &config.disabled {
                 own.without(*part);
             }
-            registry.merge(own);
+            let id = registry.guards.len() as u32 + 1;
+            let guard = Arc::new(Guard::new(&config.name, id, &registry.running));
+            own.http_plugins = vec![Arc::clone(&guard.plugin); own.http_handlers.len()];
+            registry.merge(own.guarded(&guard));
         }
+        registry.check_names(&mut problems);
         (registry, problems)
     }
 }

@@ -2,10 +2,14 @@
 //!
 //! Dimension 0 is CPU (millicores), 1 memory (bytes), 2 GPU (millionths of a device), 3 pods; every other resource
 //! gets the next free dimension when it is first seen. Missing components count as 0.
+//!
+//! Vectors are as long as their highest dimension, and any pod may request a resource of any name. Beyond
+//! [`REQUESTED_MAX`] names, requests of resources that no node offers share one dimension, which never fits.
 
 use crate::ids::{Idx, IndexVec, Sym};
 use crate::input::{self, AmountList};
 use crate::intern::Interner;
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 use std::ops::{AddAssign, Index, IndexMut, SubAssign};
 
@@ -34,6 +38,11 @@ pub const PODS: Dim = Dim(3);
 pub const WHOLE_GPU: i64 = input::WHOLE_GPU;
 /// Larger values are clamped on input (2^53), so that sums stay exact in 64 bits.
 pub const AMOUNT_MAX: i64 = 1 << 53;
+
+/// Requested resources get dimensions of their own while there are fewer than this many.
+pub const REQUESTED_MAX: usize = 256;
+/// The name of the dimension that all further requested resources share.
+pub const UNOFFERED: &str = "resources that no node offers";
 
 /// The resources that queues account for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -175,6 +184,11 @@ impl std::fmt::Debug for Amounts {
 pub struct Dims {
     names: IndexVec<Dim, Sym>,
     mig: IndexVec<Dim, Option<MigProfile>>,
+    /// The dimension of [`UNOFFERED`].
+    unoffered: Option<Dim>,
+    /// The requested names that share it.
+    shared: FxHashSet<Sym>,
+    has_offered_shared: bool,
 }
 
 /// A MIG profile: compute slices and memory.
@@ -209,6 +223,9 @@ impl Dims {
         Self {
             names: fixed.iter().map(|n| names.intern(n)).collect(),
             mig: fixed.iter().map(|_| None).collect(),
+            unoffered: None,
+            shared: FxHashSet::default(),
+            has_offered_shared: false,
         }
     }
     /// Number of dimensions.
@@ -219,14 +236,46 @@ impl Dims {
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
-    /// The dimension of a resource name, created on first use.
-    pub fn dim(&mut self, name: &str, names: &mut Interner) -> Dim {
+    /// The dimension of a resource that nodes offer, created on first use; `None` where there are too many.
+    pub fn offered(&mut self, name: &str, names: &mut Interner) -> Option<Dim> {
+        let sym = names.intern(name);
+        if let Some(dim) = self.find(sym) {
+            return Some(dim);
+        }
+        if self.names.len() >= usize::from(u16::MAX) {
+            return None;
+        }
+        self.has_offered_shared |= self.shared.contains(&sym);
+        self.mig.push(MigProfile::parse(name));
+        Some(self.names.push(sym))
+    }
+    /// The dimension of a resource that a pod requests.
+    pub fn requested(&mut self, name: &str, names: &mut Interner) -> Dim {
         let sym = names.intern(name);
         if let Some(dim) = self.find(sym) {
             return dim;
         }
-        self.mig.push(MigProfile::parse(name));
-        self.names.push(sym)
+        if self.names.len() < REQUESTED_MAX {
+            self.mig.push(MigProfile::parse(name));
+            return self.names.push(sym);
+        }
+        self.shared.insert(sym);
+        if let Some(dim) = self.unoffered {
+            return dim;
+        }
+        self.mig.push(None);
+        let dim = self.names.push(names.intern(UNOFFERED));
+        self.unoffered = Some(dim);
+        dim
+    }
+    /// Whether a dimension is shared by resources that no node offers.
+    pub fn is_unoffered(&self, dim: Dim) -> bool {
+        self.unoffered == Some(dim)
+    }
+    /// Whether a node offers a resource whose requests share [`UNOFFERED`]: the cluster must be built anew, where nodes
+    /// come first.
+    pub fn is_outdated(&self) -> bool {
+        self.has_offered_shared
     }
     /// The dimension of a resource name, if it exists.
     pub fn find(&self, name: Sym) -> Option<Dim> {
@@ -240,12 +289,24 @@ impl Dims {
     pub fn mig(&self, dim: Dim) -> Option<MigProfile> {
         self.mig[dim]
     }
-    /// Turns a list of named amounts into a vector.
-    pub fn amounts(&mut self, list: &AmountList, names: &mut Interner) -> Amounts {
+    /// Turns a list of offered amounts into a vector.
+    pub fn offer(&mut self, list: &AmountList, names: &mut Interner) -> Amounts {
         let mut amounts = Amounts::zero();
         for (name, amount) in list {
-            let dim = self.dim(name, names);
-            amounts.add(dim, (*amount).clamp(-AMOUNT_MAX, AMOUNT_MAX));
+            if let Some(dim) = self.offered(name, names) {
+                amounts.add(dim, (*amount).clamp(-AMOUNT_MAX, AMOUNT_MAX));
+            }
+        }
+        amounts
+    }
+    /// Turns a list of requested amounts into a vector.
+    pub fn request(&mut self, list: &AmountList, names: &mut Interner) -> Amounts {
+        let mut amounts = Amounts::zero();
+        for (name, amount) in list {
+            let dim = self.requested(name, names);
+            // Several names may share a dimension.
+            let sum = amounts.get(dim).saturating_add((*amount).clamp(-AMOUNT_MAX, AMOUNT_MAX));
+            amounts.set(dim, sum.clamp(-AMOUNT_MAX, AMOUNT_MAX));
         }
         amounts
     }
@@ -255,5 +316,28 @@ impl Dims {
             self.mig[dim].map(|profile| profile.slices.saturating_mul(n).saturating_mul(WHOLE_GPU / 1000))
         });
         quotas.fold(0, i64::saturating_add).clamp(-AMOUNT_MAX, AMOUNT_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_number_of_requested_names_has_few_dimensions_and_never_fits() {
+        let mut names = Interner::default();
+        let mut dims = Dims::new(&mut names);
+        let node = dims.offer(&vec![("example.com/known".to_owned(), 8)], &mut names);
+        for number in 0..70_000 {
+            let request = vec![(format!("example.com/x{number}"), 1), ("example.com/known".to_owned(), 1)];
+            let request = dims.request(&request, &mut names);
+            assert!(!request.fits(&node), "{number}");
+        }
+        assert_eq!(dims.len(), REQUESTED_MAX + 1);
+        let known = dims.request(&vec![("example.com/known".to_owned(), 1)], &mut names);
+        assert!(known.fits(&node));
+        assert!(!dims.is_outdated());
+        dims.offer(&vec![("example.com/x69999".to_owned(), 8)], &mut names);
+        assert!(dims.is_outdated(), "requests of it were resolved to the shared dimension");
     }
 }

@@ -8,6 +8,7 @@ mod accumulate;
 mod bounds;
 pub(crate) mod budget;
 mod custom;
+mod eligible_nodes;
 mod minimal;
 mod multi_node;
 pub(crate) mod node_capacity;
@@ -32,9 +33,11 @@ use crate::plugin::{Generator, Registry, VictimBatch as Batch};
 use crate::policy::SearchDepth;
 use crate::share::QueueAmounts;
 use crate::verdict::EvictionFailureReason;
-use accumulate::AccumulatedVictims;
+use accumulate::{AccumulatedVictims, Available};
 use bounds::Bounds;
 use custom::CustomProposals;
+use eligible_nodes::EligibleNodes;
+use fixedbitset::FixedBitSet;
 use multi_node::MultiNode;
 use node_capacity::NodeCapacity;
 use node_costs::NodeCosts;
@@ -54,6 +57,7 @@ pub(crate) struct Search {
     capacity: NodeCapacity,
     pending: PendingGroups,
     candidates: Candidates,
+    eligible_nodes: EligibleNodes,
     /// Eviction cost per node, from the last search that computed it.
     node_costs: Option<NodeCosts>,
     total: QueueAmounts,
@@ -95,6 +99,7 @@ impl Search {
             capacity: NodeCapacity::new(plan),
             pending: PendingGroups::new(plan, registry),
             candidates: Candidates::new(plan),
+            eligible_nodes: EligibleNodes::default(),
             node_costs: None,
             total,
             seed,
@@ -125,7 +130,11 @@ impl Search {
             let sorted_before = (!rules.policy.literal).then_some(&plan.memo().victims);
             self.candidates.sort(plan, registry, leaf, sorted_before);
         }
-        if let (Some(bound), false) = (self.bound(plan, rules, request, &leaves), rules.policy.literal) {
+        let eligible = self.eligible_nodes.of(plan, rules.policy, &request.whole());
+        let eligible = eligible.as_deref();
+        if let (Some(bound), false) =
+            (self.bound(plan, rules, request, &leaves, eligible), rules.policy.literal)
+        {
             return bound;
         }
         let start = self.capacity.start(plan, request.group);
@@ -137,6 +146,7 @@ impl Search {
             simulation,
             registry,
             leaves,
+            eligible,
             start,
             stats: SearchStats::default(),
             failed: FxHashSet::default(),
@@ -176,6 +186,7 @@ impl Search {
         rules: &Rules<'_>,
         request: &PendingRequest,
         leaves: &[QueueIdx],
+        eligible: Option<&FixedBitSet>,
     ) -> Option<SearchOutcome> {
         let of_leaves = leaves.iter().map(|leaf| (*leaf, self.candidates.of_leaf(*leaf)));
         let is_allowed = |group: GroupIdx| rules.allow_group(cluster, group);
@@ -186,7 +197,7 @@ impl Search {
             return Some(SearchOutcome::NoVictims);
         }
         let (capacity, candidates) = (&self.capacity, &self.candidates);
-        let bounds = Bounds { cluster, rules, capacity, candidates, leaves };
+        let bounds = Bounds { cluster, rules, capacity, candidates, leaves, eligible };
         bounds.rejection(&request.whole()).map(SearchOutcome::Insufficient)
     }
 
@@ -212,6 +223,8 @@ struct GroupSearch<'a> {
     simulation: Simulation<'a>,
     registry: &'a Registry,
     leaves: Vec<QueueIdx>,
+    /// The nodes that the pods may use, where these are not all.
+    eligible: Option<&'a FixedBitSet>,
     start: NodeSet,
     stats: SearchStats,
     /// Fingerprints of scenarios that failed.
@@ -301,8 +314,9 @@ impl GroupSearch<'_> {
         let is_allowed = |group: GroupIdx| rules.allow_group(plan, group);
         let walk = VictimWalk::new(plan, self.registry, search.total, leaves, &is_allowed, rules.max_victims);
         let literal = rules.policy.literal;
+        let available = Available { capacity: &search.capacity, eligible: self.eligible };
         let accumulated =
-            AccumulatedVictims::new(plan, self.registry, &search.capacity, walk, part, recorded, literal);
+            AccumulatedVictims::new(plan, self.registry, available, walk, part, recorded, literal);
         let mut proposals = match generator {
             Generator::NodeLocalGreedy => {
                 Proposals::NodeLocal(Box::new(NodeLocal::new(accumulated, !recorded.is_empty(), literal)))

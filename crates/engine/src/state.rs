@@ -6,6 +6,7 @@
 
 use crate::cluster::{Changes, Cluster};
 use crate::delta::Delta;
+use crate::input::PodInput;
 use crate::place::failed_searches::FailedSearches;
 use crate::place::ranked::RankedLists;
 use crate::policy::Policy;
@@ -41,6 +42,15 @@ impl ClusterState {
     /// Applies one change; derived values follow before the next cycle.
     pub fn apply(&mut self, delta: Delta) {
         self.cluster.apply(delta, &mut self.changes);
+    }
+
+    /// Whether no built-in rule tells two states of a pod on a node apart: only its labels differ, and every affinity
+    /// term, spread constraint and disruption budget selects both or neither.
+    pub fn decides_alike(&mut self, mut before: PodInput, after: &PodInput) -> bool {
+        let labels = std::mem::replace(&mut before.labels, after.labels.clone());
+        after.node.is_some()
+            && before == *after
+            && self.cluster.selects_alike(&before.key, &labels, &after.labels)
     }
 
     /// Brings derived values up to date for a cycle at a moment.

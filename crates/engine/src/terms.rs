@@ -182,6 +182,11 @@ impl Terms {
         self.label_sets.labels(set)
     }
 
+    /// Whether every query matches both label sets or neither.
+    pub fn matches_alike(&self, left: LabelSetIdx, right: LabelSetIdx) -> bool {
+        self.label_sets.matched(left) == self.label_sets.matched(right)
+    }
+
     /// Counts a pod placed on a node.
     pub fn place(&mut self, pod: &Placed<'_>) {
         self.count(pod, Step::In);

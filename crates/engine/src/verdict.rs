@@ -156,7 +156,7 @@ pub enum EvictionFailureReason {
         /// Number of queues with evictable groups.
         queues: u32,
     },
-    /// With all candidates evicted, too few pods would fit on nodes with enough GPUs.
+    /// With all candidates evicted, too few pods would fit, by their GPUs, on the nodes that they may use.
     NodesTooSmall {
         /// Pods of the step.
         pods: u32,

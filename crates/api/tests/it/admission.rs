@@ -77,6 +77,13 @@ fn topology_levels_are_immutable(definitions: &Definitions) {
     assert!(admit(schema, &renamed, Some(&old)).is_ok());
     assert!(admit(schema, &swapped, Some(&old)).is_err());
     assert!(admit(schema, &shorter, Some(&old)).is_err());
+    assert!(admit(schema, &old, Some(&shorter)).is_err(), "a level is added");
+    let many = |last: &str| {
+        let names = (1..16).map(|number| format!("level-{number}")).chain([last.to_owned()]);
+        topology(names.map(|name| json!({"nodeLabel": name})).collect())
+    };
+    assert!(admit(schema, &many("host"), Some(&many("host"))).is_ok());
+    assert!(admit(schema, &many("host"), Some(&many("other"))).is_err(), "the last of 16 levels is changed");
 }
 
 #[track_caller]

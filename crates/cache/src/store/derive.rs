@@ -6,7 +6,7 @@ use crate::object::{BindRequest, Kind, Pod, PodGroup};
 use crate::translate::spec::Recent;
 use crate::translate::{affinity, device, group, node, pod, queue, storage};
 use kai_engine::Delta;
-use kai_engine::input::{GroupInput, Key};
+use kai_engine::input::{GroupInput, Key, PodInput};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -102,6 +102,19 @@ impl Store {
 
     fn derive_pod(&self, key: &Key, report: &mut Report<'_>) -> Option<Delta> {
         self.pod_input(key, self.objects.pods.get(key)?, &mut Recent::default(), report)
+    }
+
+    /// The inputs of the stored pod of a key, with this object and as it is; `None` where either has no input, or where
+    /// other problems are found.
+    pub(crate) fn pod_inputs(&self, key: &Key, before: &Pod) -> Option<(PodInput, PodInput)> {
+        let input = |object: &Pod| {
+            let mut report = Report::on(Kind::Pod, key);
+            let delta = self.pod_input(key, object, &mut Recent::default(), &mut report)?;
+            let Delta::Pod(input) = delta else { return None };
+            Some((*input, report.into_findings()))
+        };
+        let ((before, found), (after, found_now)) = (input(before)?, input(self.objects.pods.get(key)?)?);
+        (found == found_now).then_some((before, after))
     }
 
     fn pod_input<'a>(

@@ -30,7 +30,7 @@ pub(crate) fn run(run: &mut Run<'_, '_>) {
     place_reserved_groups(run, &pending);
     while let Some(group) = walk.pop(&run.plan) {
         run.visited(group);
-        if run.guarded(group, |run| place_next(run, group)) && run.plan.groups[group].pending() > 0 {
+        if run.guarded(group, |run| place_next(run, group, NAME)) && run.plan.groups[group].pending() > 0 {
             walk.push(&run.plan, group);
         }
     }
@@ -48,7 +48,9 @@ fn place_reserved_groups(run: &mut Run<'_, '_>, pending: &[GroupIdx]) {
             continue;
         };
         run.visited(group);
-        if run.guarded(group, |run| place_on_reserved_nodes(run, group, reserved) || place_next(run, group)) {
+        if run.guarded(group, |run| {
+            place_on_reserved_nodes(run, group, reserved) || place_next(run, group, NAME)
+        }) {
             run.note_pipelined(group);
         }
     }
@@ -66,7 +68,7 @@ fn place_on_reserved_nodes(run: &mut Run<'_, '_>, group: GroupIdx, reserved: &Pi
         return false;
     }
     let pods: Vec<PodIdx> = places.into_iter().map(|(pod, _)| pod).collect();
-    commit(run, group, &pods, was_not_running);
+    commit(run, group, &pods, was_not_running, NAME);
     true
 }
 
@@ -91,7 +93,7 @@ fn reserved_nodes(plan: &Plan<'_>, group: GroupIdx, reserved: &PipelinedGroup) -
 }
 
 /// Places the next step of a group; true when it was committed.
-fn place_next(run: &mut Run<'_, '_>, group: GroupIdx) -> bool {
+pub(super) fn place_next(run: &mut Run<'_, '_>, group: GroupIdx, action: &'static str) -> bool {
     let pods = pods_to_place(&run.plan, &run.policy.registry, group, Selection::Real);
     let was_not_running = run.plan.groups[group].active_allocated() == 0;
     let mut step = Step::new(run.policy, run.cycle.seed, group, Selection::Real);
@@ -99,19 +101,25 @@ fn place_next(run: &mut Run<'_, '_>, group: GroupIdx) -> bool {
         run.note_obstacles(group, step.obstacles);
         return false;
     }
-    commit(run, group, &pods, was_not_running);
+    commit(run, group, &pods, was_not_running, action);
     true
 }
 
 /// Turns the placements of a group's pods into decisions.
-fn commit(run: &mut Run<'_, '_>, group: GroupIdx, pods: &[PodIdx], was_not_running: bool) {
+fn commit(
+    run: &mut Run<'_, '_>,
+    group: GroupIdx,
+    pods: &[PodIdx],
+    was_not_running: bool,
+    action: &'static str,
+) {
     let pipelined = must_pipeline(&run.plan, group);
     if pipelined {
         pipeline_all(&mut run.plan, pods);
     }
     let mut bound = false;
     for &pod in pods {
-        bound |= run.commit(pod, NAME);
+        bound |= run.commit(pod, action);
     }
     if bound && !pipelined && was_not_running {
         run.started(group);

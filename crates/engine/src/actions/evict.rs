@@ -342,7 +342,7 @@ impl Run<'_, '_> {
         let restored: Vec<PodIdx> = moved_before.iter().filter(restored).copied().collect();
         for &pod in affected.iter().filter(|pod| !restored.contains(pod)) {
             let why = self.why(cause, request, solution, pod);
-            self.push_eviction(pod, cause, size, Some(preemptor.clone()), why);
+            self.push_eviction(pod, cause.action(), size, Some(preemptor.clone()), why);
         }
         let moved = affected.iter().filter(|pod| self.plan.pods[**pod].state.releasing.is_some());
         let placed: Vec<PodIdx> =
@@ -387,7 +387,7 @@ impl Run<'_, '_> {
     pub(crate) fn push_eviction(
         &mut self,
         pod: PodIdx,
-        cause: Cause,
+        action: &'static str,
         gang_size: usize,
         preemptor: Option<Key>,
         why: EvictionReason,
@@ -400,7 +400,7 @@ impl Run<'_, '_> {
             group: p.group.map(|group| self.plan.group_key(group)),
             gang_size: gang_size as u32,
             preemptor,
-            action: cause.action(),
+            action,
             why: Box::new(why),
         });
     }

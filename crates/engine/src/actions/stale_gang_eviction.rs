@@ -57,7 +57,8 @@ fn of_group(run: &mut Run<'_, '_>, group: GroupIdx) -> bool {
     if allowed {
         disruptions.draw(&run.plan, &pods);
         for &pod in &pods {
-            run.push_eviction(pod, Cause::Stale, pods.len(), None, EvictionReason::Stale { since: since.0 });
+            let why = EvictionReason::Stale { since: since.0 };
+            run.push_eviction(pod, Cause::Stale.action(), pods.len(), None, why);
             run.plan.evict(pod);
         }
     }
@@ -66,7 +67,7 @@ fn of_group(run: &mut Run<'_, '_>, group: GroupIdx) -> bool {
 }
 
 /// Whether a pod holds a node from before this cycle and is not evicted yet.
-fn is_evictable(cluster: &crate::Cluster, pod: PodIdx) -> bool {
+pub(super) fn is_evictable(cluster: &crate::Cluster, pod: PodIdx) -> bool {
     let state = &cluster.pods[pod].state;
     state.status.is_active_allocated() && state.releasing.is_none() && !cluster.is_placed_this_cycle(pod)
 }

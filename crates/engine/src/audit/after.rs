@@ -5,7 +5,7 @@ use crate::cluster::Cluster;
 use crate::cluster::pod::Status;
 use crate::ids::{NodeIdx, PodIdx};
 use crate::input::Key;
-use crate::outcome::{Decision, Outcome};
+use crate::outcome::{Cause, Decision, EvictionReason, Outcome};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A pod on a node.
@@ -102,7 +102,7 @@ impl After {
 fn evictions(before: &Cluster, outcome: &Outcome, findings: &mut Findings) -> BTreeSet<PodIdx> {
     let mut evicted = BTreeSet::new();
     for decision in &outcome.decisions {
-        let Decision::Evict { pod: key, action, .. } = decision else { continue };
+        let Decision::Evict { pod: key, action, why, .. } = decision else { continue };
         let Some(pod) = before.pod(key) else {
             findings.add(Invariant::Consistency, format!("evicted pod `{key}` does not exist"));
             continue;
@@ -114,7 +114,9 @@ fn evictions(before: &Cluster, outcome: &Outcome, findings: &mut Findings) -> BT
             findings.add(Invariant::Eviction, format!("pod `{key}` is evicted without being in use"));
         }
         let group = before.pods[pod].group.map(|g| &before.groups[g]);
-        if *action != "stalegangeviction" && !group.is_some_and(|g| g.preemptible) {
+        // The action of a plugin has its own rules.
+        let is_exempt = *action == Cause::Stale.action() || matches!(**why, EvictionReason::Custom { .. });
+        if !is_exempt && !group.is_some_and(|g| g.preemptible) {
             findings.add(Invariant::Eviction, format!("pod `{key}` is evicted but not preemptible"));
         }
     }

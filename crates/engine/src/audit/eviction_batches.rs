@@ -83,6 +83,12 @@ struct Reader<'a, 'f> {
 impl Reader<'_, '_> {
     fn read(&mut self, decision: &Decision) {
         match decision {
+            Decision::Evict { pod, why, .. } if matches!(**why, EvictionReason::Custom { .. }) => {
+                self.open = false;
+                if let Some(pod) = self.before.pod(pod) {
+                    self.release(pod);
+                }
+            }
             Decision::Evict { pod, preemptor, action, why, .. } => {
                 let moves = matches!(**why, EvictionReason::Moved { .. });
                 self.evict(pod, preemptor.as_ref(), cause_of(action), moves);
@@ -94,7 +100,6 @@ impl Reader<'_, '_> {
 
     fn evict(&mut self, key: &Key, preemptor: Option<&Key>, cause: Option<Cause>, moves: bool) {
         let Some(pod) = self.before.pod(key) else { return };
-        let place = self.before.pods[pod].state.place.as_ref();
         let Some(cause) = cause else {
             self.findings.add(Invariant::Consistency, format!("pod `{key}` is evicted by an unknown action"));
             return;
@@ -116,7 +121,12 @@ impl Reader<'_, '_> {
         } else {
             self.findings.add(Invariant::Eviction, format!("pod `{key}` is evicted without a preemptor"));
         }
-        // A moved pod keeps counting violations its queue.
+        self.release(pod);
+    }
+
+    /// An evicted pod no longer counts in its queue, unless it is moved.
+    fn release(&mut self, pod: PodIdx) {
+        let place = self.before.pods[pod].state.place.as_ref();
         if let Some(place) = place.filter(|_| !self.done.is_moved(pod)) {
             self.allocation.charge(self.before, pod, place.node, -1);
         }

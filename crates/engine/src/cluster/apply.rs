@@ -102,7 +102,7 @@ impl Cluster {
 
     fn set_node(&mut self, input: NodeInput, changes: &mut Changes) {
         let index = self.node_slot(&input.name);
-        let described = self.dims.amounts(&input.allocatable, &mut self.names);
+        let described = self.dims.offer(&input.allocatable, &mut self.names);
         let has_mig = input.allocatable.iter().any(|(name, amount)| is_mig(name) && *amount > 0);
         let labels: Box<[_]> = self.labels(&input.labels).as_slice().into();
         let taints = input

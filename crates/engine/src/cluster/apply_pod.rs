@@ -7,6 +7,7 @@ use super::{Changes, Cluster};
 use crate::dra::ExtendedRequest;
 use crate::ids::{Idx, LabelSetIdx, PodIdx, ShapeIdx, Sym};
 use crate::input::{Key, Labels, PodInput, PodPhase, SharedSpec};
+use crate::terms::selector::Query;
 use smallvec::SmallVec;
 
 impl Cluster {
@@ -143,6 +144,25 @@ impl Cluster {
             self.devices.remove_pod(pod.uid, &self.names);
             changes.devices = true;
         }
+    }
+
+    /// Whether every term and every disruption budget selects both label sets of a pod or neither.
+    pub(crate) fn selects_alike(&mut self, pod: &Key, before: &Labels, after: &Labels) -> bool {
+        if before == after {
+            return true;
+        }
+        let namespace = self.names.intern(&pod.namespace);
+        let [before, after] = [before, after].map(|labels| {
+            let symbols = self.labels(labels);
+            self.terms.label_set(namespace, &symbols)
+        });
+        let first = Key::new(pod.namespace.as_str(), "");
+        let budgets = self.budgets.range(first..).take_while(|(key, _)| key.namespace == pod.namespace);
+        let names = &mut self.names;
+        let queries: Vec<Query> = budgets.map(|(_, b)| Query::of_labels(&b.selector, names)).collect();
+        let selects = |query: &Query, set| query.matches_labels(self.terms.labels(set));
+        self.terms.matches_alike(before, after)
+            && queries.iter().all(|query| selects(query, before) == selects(query, after))
     }
 
     fn label_set_slot(&mut self, namespace: Sym, labels: Labels, changes: &mut Changes) -> LabelSetIdx {

@@ -105,9 +105,9 @@ pub(crate) fn resolve(
     dims: &mut Dims,
     names: &mut Interner,
 ) -> Shape {
-    let mut request = dims.amounts(&spec.request, names);
+    let mut request = dims.request(&spec.request, names);
     request.add(resource::PODS, 1);
-    let overhead = dims.amounts(&spec.overhead, names);
+    let overhead = dims.request(&spec.overhead, names);
     let mig_quota = dims.mig_quota(&request);
     let numa = NumaRequests::build(&spec, dims, names);
     Shape { gpu: spec.gpu, request, overhead, mig_quota, class, terms, numa, extended: None, spec }

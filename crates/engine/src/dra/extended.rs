@@ -82,7 +82,11 @@ impl ExtendedRequest {
                 let count = u64::try_from(amount / unit).unwrap_or(0);
                 let backing = names.find(resource).and_then(|r| inventory.class_backing(r));
                 let Some(class) = backing.filter(|_| count > 0) else { continue };
-                let dim = dims.dim(resource, names);
+                let dim = dims.requested(resource, names);
+                // Other resources, which no device backs, may share it.
+                if dims.is_unoffered(dim) {
+                    continue;
+                }
                 let demand = ContainerDemand {
                     container: at,
                     container_name: names.intern(&container.name),

@@ -75,6 +75,7 @@ pub(super) fn message(
             }
             text
         }
+        EvictionReason::Custom { message } => message.clone(),
         EvictionReason::Moved { .. } if action == Cause::Consolidation.action() => {
             format!(
                 "Pod {pod} was preempted and rescheduled due to bin packing (resource consolidation) procedure"

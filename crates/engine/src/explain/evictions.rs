@@ -162,10 +162,11 @@ fn text(cause: Cause, reason: &EvictionFailureReason, queue: &str) -> String {
 
 fn nodes_too_small(pods: u32, fitting: u32, gpus: &str) -> String {
     if pods == 1 {
-        format!("with all candidates evicted, no node would have {gpus} for its pod")
+        format!("with all candidates evicted, no node that its pod may use would have {gpus} for it")
     } else {
         format!(
-            "with all candidates evicted, only {fitting} of {pods} pods would fit: they need {gpus} or more"
+            "with all candidates evicted, only {fitting} of {pods} pods would fit on the nodes that they may use: \
+             they need {gpus} or more"
         )
     }
 }
@@ -314,6 +315,7 @@ pub fn rule(why: &EvictionReason) -> String {
         EvictionReason::Stale { since } => {
             format!("the gang has been below its minimum since {}", Timestamp(*since))
         }
+        EvictionReason::Custom { message } => message.clone(),
     }
 }
 

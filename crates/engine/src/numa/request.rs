@@ -68,7 +68,7 @@ impl NumaRequests {
 
 /// A container's request, with CPU only where it is pinned.
 fn pinned(container: &ContainerRequest, guaranteed: bool, dims: &mut Dims, names: &mut Interner) -> Amounts {
-    let mut request = dims.amounts(&container.request, names);
+    let mut request = dims.request(&container.request, names);
     if !guaranteed || request.get(CPU) % WHOLE_CORE != 0 {
         request.set(CPU, 0);
     }

@@ -31,7 +31,7 @@ impl TestCluster {
         NumaRequests::build(&spec, &mut self.dims, &mut self.names)
     }
     fn dim(&mut self, name: &str) -> Dim {
-        self.dims.dim(name, &mut self.names)
+        self.dims.requested(name, &mut self.names)
     }
 }
 

@@ -36,6 +36,8 @@ pub enum Action {
     Allocate,
     /// Evicts running groups for pending ones.
     Evict(Cause),
+    /// The action of a plugin.
+    Custom(&'static str),
 }
 
 impl Action {
@@ -44,15 +46,17 @@ impl Action {
         match self {
             Self::Allocate => "allocate",
             Self::Evict(cause) => cause.action(),
+            Self::Custom(name) => name,
         }
     }
 }
 
 impl Policy {
-    /// Resolves a configuration. Unknown plugins and invalid arguments become warnings.
+    /// Resolves a configuration. Unknown plugins and invalid arguments become warnings. With an unknown action no action
+    /// runs, as in KAI: the file was written for another set of actions.
     pub fn resolve(config: &Config, params: &Params, plugins: &PluginSet) -> Self {
         let (registry, mut warnings) = plugins.resolve(&config.plugins);
-        let mut actions = Vec::new();
+        let (mut actions, mut unknown) = (Vec::new(), None);
         for name in &config.actions {
             match name.as_str() {
                 "allocate" => actions.push(Action::Allocate),
@@ -60,8 +64,15 @@ impl Policy {
                 "reclaim" => actions.push(Action::Evict(Cause::Reclaim)),
                 "preempt" => actions.push(Action::Evict(Cause::Preempt)),
                 "stalegangeviction" => actions.push(Action::Evict(Cause::Stale)),
-                unknown => warnings.push(format!("action `{unknown}` is not known and is skipped")),
+                name => match registry.actions.iter().find(|action| action.name() == name) {
+                    Some(custom) => actions.push(Action::Custom(custom.name())),
+                    None => unknown = Some(name),
+                },
             }
+        }
+        if let Some(name) = unknown {
+            warnings.push(format!("the action `{name}` is unknown, so no action runs"));
+            actions.clear();
         }
         warnings.extend(unknown_names(config, &registry));
         Self {
@@ -78,8 +89,41 @@ impl Policy {
     }
 }
 
+/// Control of plugins by the process that plans, which has a clock.
+impl Policy {
+    /// Whether cycles call code of plugins that are not built in.
+    pub fn has_callbacks(&self) -> bool {
+        !self.registry.guards.is_empty()
+    }
+
+    /// The plugin whose callback is running, and the number of the call.
+    pub fn running_callback(&self) -> Option<(&str, u64)> {
+        let (id, call) = self.registry.running.current()?;
+        let guard = self.registry.guards.iter().find(|guard| guard.id == id)?;
+        Some((&guard.plugin, call))
+    }
+
+    /// The same policy with the built-in rules alone.
+    #[must_use]
+    pub fn without_callbacks(&self) -> Self {
+        let mut policy = self.clone();
+        policy.actions.retain(|action| !matches!(action, Action::Custom(_)));
+        policy.registry = policy.registry.built_in_only();
+        policy
+    }
+
+    /// Stops calling a plugin, from its next callback on: its filters refuse all pods with this reason, and its other
+    /// entries have no effect. Clones of the policy share this.
+    pub fn cut_off(&self, plugin: &str, why: &str) {
+        for guard in self.registry.guards.iter().filter(|guard| &*guard.plugin == plugin) {
+            guard.cut_off(why);
+        }
+    }
+}
+
 /// A warning for each budget and queue depth of an action or generator that does not exist.
 fn unknown_names(config: &Config, registry: &Registry) -> Vec<String> {
+    // Custom actions have no queue depth and no budget.
     let is_action = |name: &str| DEFAULT_ACTIONS.contains(&name);
     let is_generator = |name: &str| {
         let built_in = [Generator::NodeLocalGreedy, Generator::MultiNodeGang];

@@ -12,6 +12,7 @@ use crate::ids::{GroupIdx, NodeIdx, PodIdx};
 use crate::plugin::Registry;
 use crate::plugin::VictimBatch as Batch;
 use crate::resource::{QueueResource, WHOLE_GPU};
+use fixedbitset::FixedBitSet;
 use rustc_hash::FxHashSet;
 
 /// Recorded victims of a smaller success, and the victims accumulated since.
@@ -32,6 +33,13 @@ pub(crate) struct AccumulatedVictims<'a> {
     placed_pods_return: bool,
 }
 
+/// GPUs that are available without evictions, and the nodes that the pods may use where these are not all.
+#[derive(Clone, Copy)]
+pub(crate) struct Available<'a> {
+    pub capacity: &'a NodeCapacity,
+    pub eligible: Option<&'a FixedBitSet>,
+}
+
 /// Result of [`AccumulatedVictims::advance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Advance {
@@ -46,14 +54,15 @@ impl<'a> AccumulatedVictims<'a> {
     pub(crate) fn new(
         cluster: &Cluster,
         registry: &'a Registry,
-        capacity: &'a NodeCapacity,
+        available: Available<'a>,
         walk: VictimWalk<'a>,
         part: &RequestPart<'_>,
         recorded: &[Batch],
         literal: bool,
     ) -> Self {
         let placed_pods_return = !literal && part.bounding_gpus() > 0;
-        let mut base = FreedCapacity::new(capacity, part.least_gpus());
+        let Available { capacity, eligible } = available;
+        let mut base = FreedCapacity::new(capacity, part.least_gpus(), eligible);
         let pods = || recorded.iter().flat_map(|batch| batch.pods.iter().copied());
         for pod in pods() {
             add_freed(&mut base, cluster, pod, placed_pods_return);
@@ -77,10 +86,9 @@ impl<'a> AccumulatedVictims<'a> {
     pub(crate) fn advance(&mut self, cluster: &Cluster, is_allowed: &impl Fn(GroupIdx) -> bool) -> Advance {
         let Some(mut held) = self.walk.pop(cluster, is_allowed) else { return Advance::Exhausted };
         let group = held.group();
-        let before = held.clone();
+        let before = (!self.recorded.is_empty()).then(|| held.clone());
         let pods = held.next_batch(cluster, self.registry);
-        if pods.iter().any(|pod| self.recorded.contains(pod)) {
-            let mut rest = before;
+        if let Some(mut rest) = before.filter(|_| pods.iter().any(|pod| self.recorded.contains(pod))) {
             rest.remove(|pod| self.recorded.contains(&pod));
             self.walk.push(cluster, rest);
             return Advance::AlreadyRecorded;

@@ -10,14 +10,16 @@ use super::rules::Rules;
 use super::victims::Candidates;
 use crate::cluster::Cluster;
 use crate::cluster::group::Constraint;
-use crate::ids::{DomainIdx, IndexVec, MemberIdx, NodeIdx, PodIdx, QueueIdx};
+use crate::ids::{DomainIdx, GroupIdx, Idx, IndexVec, MemberIdx, NodeIdx, PodIdx, QueueIdx};
 use crate::order::evict::EvictablePods;
+use crate::order::tree_walk::leaf_of;
 use crate::outcome::Cause;
 use crate::place::{held_nodes, is_below};
 use crate::resource::{CPU, Dim, GPU, MEMORY, PODS};
 use crate::share::sum;
 use crate::topology::{Levels, Topology};
 use crate::verdict::{EvictionFailureReason, QueueResource};
+use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 
@@ -35,12 +37,49 @@ pub(crate) struct Bounds<'a> {
     pub candidates: &'a Candidates,
     /// Leaf queues whose groups may be victims, sorted.
     pub leaves: &'a [QueueIdx],
+    /// The nodes that the pods may use, where these are not all.
+    pub eligible: Option<&'a FixedBitSet>,
 }
 
 impl Bounds<'_> {
     /// The first bound that the request exceeds.
     pub(crate) fn rejection(&self, part: &RequestPart<'_>) -> Option<EvictionFailureReason> {
-        self.of_queues(part).or_else(|| self.of_others(part)).or_else(|| self.of_domains(part))
+        self.of_queues(part)
+            .or_else(|| self.of_others(part))
+            .or_else(|| self.of_domains(part))
+            .or_else(|| self.of_eligible_nodes(part))
+    }
+
+    /// GPUs that are free or evictable on the nodes that the pods may use.
+    fn of_eligible_nodes(&self, part: &RequestPart<'_>) -> Option<EvictionFailureReason> {
+        // Pods that this cycle evicted or moved are not among the pods of their nodes.
+        let eligible = self.eligible.filter(|_| !self.rules.capacity_was_freed)?;
+        let (gpus, pods) = (part.bounding_gpus(), part.pods.len() as i64);
+        let mut fitting = 0;
+        for node in eligible.ones().map(NodeIdx::new) {
+            fitting += (self.capacity.gpus(node) + self.evictable_on(node)).max(0) / gpus;
+            if fitting >= pods {
+                return None;
+            }
+        }
+        let (pods, fitting) = (u32::try_from(pods).ok()?, u32::try_from(fitting).ok()?);
+        Some(EvictionFailureReason::NodesTooSmall { pods, fitting, gpus })
+    }
+
+    /// GPUs that evictions free on a node.
+    fn evictable_on(&self, node: NodeIdx) -> i64 {
+        let is_victim = |pod: &&PodIdx| {
+            let p = &self.cluster.pods[**pod];
+            let allowed = |group: GroupIdx| {
+                let leaf = leaf_of(self.cluster, group);
+                self.cluster.groups[group].preemptible
+                    && leaf.is_some_and(|leaf| self.leaves.binary_search(&leaf).is_ok())
+                    && self.rules.allow_group(self.cluster, group)
+            };
+            p.state.status.is_active_allocated() && p.group.is_some_and(allowed)
+        };
+        let victims = self.cluster.nodes[node].pods.iter().filter(is_victim);
+        victims.filter_map(|pod| freed_by(self.cluster, *pod)).map(|(_, gpus)| gpus).sum()
     }
 
     /// Moved pods need as much elsewhere, so that a consolidation can use only what is free.
@@ -55,7 +94,7 @@ impl Bounds<'_> {
         let mut requested =
             part.pods.iter().fold([0; 3], |all, pod| sum(&all, &self.cluster.queue_request(*pod, None)));
         // A consolidation checks GPUs before the search.
-        if !self.counts_gpus(part) || self.moves_only() {
+        if !part.is_bounded_by_gpus(self.cluster) || self.moves_only() {
             requested[QueueResource::Gpu] = 0;
         }
         let resource = OF_QUEUES.into_iter().find(|&resource| {
@@ -118,7 +157,7 @@ impl Bounds<'_> {
         let depth = topology.depth_of(level)?;
         let below = |pod: &PodIdx| is_below(self.cluster, part.group, *pod, member);
         let pods: Vec<PodIdx> = part.pods.iter().copied().filter(below).collect();
-        let requested = self.requested(&pods, |dim| dim != GPU || self.counts_gpus(part));
+        let requested = self.requested(&pods, |dim| dim != GPU || part.is_bounded_by_gpus(self.cluster));
         if requested.is_empty() {
             return None;
         }
@@ -172,13 +211,6 @@ impl Bounds<'_> {
             }
         });
         most
-    }
-
-    /// Whether GPUs bound the number of pods: pods that share GPUs or use devices may need fewer than they request.
-    fn counts_gpus(&self, part: &RequestPart<'_>) -> bool {
-        let takes_devices =
-            |pod: &PodIdx| self.cluster.pods[*pod].has_claims() || self.cluster.requests_devices(*pod);
-        part.bounding_gpus() > 0 && !part.pods.iter().any(takes_devices)
     }
 
     /// Requests of pods, summed over some node resources. Pod slots are excluded: a pod may use two.

@@ -110,7 +110,7 @@ fn may_fit(
     if least == 0 {
         return true;
     }
-    let mut freed = FreedCapacity::new(capacity, least);
+    let mut freed = FreedCapacity::new(capacity, least, None);
     for (at, batch) in batches.iter().enumerate() {
         for &pod in batch.pods.iter().filter(|_| set & (1 << at) != 0) {
             if let Some((node, gpus)) = super::accumulate::freed_by(cluster, pod) {

@@ -4,12 +4,13 @@
 //! refreshed between simulations.
 
 use crate::cluster::Cluster;
-use crate::ids::{GroupIdx, IndexVec, NodeIdx};
+use crate::ids::{GroupIdx, Idx, IndexVec, NodeIdx};
 use crate::node_set::{Marked, NodeSet};
 use crate::place::feasible;
 use crate::plan::Plan;
 use crate::resource::{CPU, MEMORY};
 use crate::share::QueueAmounts;
+use fixedbitset::FixedBitSet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -171,6 +172,8 @@ fn offered(cluster: &Cluster, node: NodeIdx) -> (i64, i64) {
 #[derive(Clone, Debug)]
 pub(crate) struct FreedCapacity<'r> {
     capacity: &'r NodeCapacity,
+    /// The nodes on which pods fit, where these are not all.
+    eligible: Option<&'r FixedBitSet>,
     /// GPUs freed in addition, by node.
     more: BTreeMap<NodeIdx, i64>,
     /// The part of them that pods placed in this cycle occupy again.
@@ -182,9 +185,18 @@ pub(crate) struct FreedCapacity<'r> {
 }
 
 impl<'r> FreedCapacity<'r> {
-    pub(crate) fn new(capacity: &'r NodeCapacity, least: i64) -> Self {
-        let fitting = if least > 0 { capacity.fitting(least) } else { i64::MAX };
-        Self { capacity, more: BTreeMap::new(), temporary: BTreeMap::new(), least, fitting }
+    pub(crate) fn new(capacity: &'r NodeCapacity, least: i64, eligible: Option<&'r FixedBitSet>) -> Self {
+        let fitting = match eligible {
+            _ if least <= 0 => i64::MAX,
+            None => capacity.fitting(least),
+            Some(nodes) => nodes.ones().map(|node| capacity.gpus(NodeIdx::new(node)).max(0) / least).sum(),
+        };
+        Self { capacity, eligible, more: BTreeMap::new(), temporary: BTreeMap::new(), least, fitting }
+    }
+
+    /// Whether pods may use a node.
+    pub(crate) fn is_eligible(&self, node: NodeIdx) -> bool {
+        self.eligible.is_none_or(|eligible| eligible.contains(node.index()))
     }
 
     pub(crate) fn total(&self) -> i64 {
@@ -210,7 +222,7 @@ impl<'r> FreedCapacity<'r> {
     pub(crate) fn add(&mut self, node: NodeIdx, gpus: i64) {
         let before = self.usable(node);
         *self.more.entry(node).or_default() += gpus;
-        if self.least > 0 {
+        if self.least > 0 && self.is_eligible(node) {
             self.fitting += (before + gpus).max(0) / self.least - before.max(0) / self.least;
         }
     }

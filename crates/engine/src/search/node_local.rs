@@ -124,7 +124,7 @@ impl<'a> NodeLocal<'a> {
         let base = &self.accumulated.base;
         let gain = |(node, gpus): (&NodeIdx, &i64)| {
             let before = base.usable(*node).max(0);
-            (before + gpus) / least - before / least
+            if base.is_eligible(*node) { (before + gpus) / least - before / least } else { 0 }
         };
         base.fitting.saturating_add(freed.iter().map(gain).sum()) >= part.pods.len() as i64
     }

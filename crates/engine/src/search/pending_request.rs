@@ -80,6 +80,13 @@ impl RequestPart<'_> {
         if self.has_shared { 0 } else { self.least }
     }
 
+    /// Whether GPUs of device plugins bound the number of pods: pods that share GPUs or use devices may need fewer than
+    /// they request.
+    pub(crate) fn is_bounded_by_gpus(&self, cluster: &Cluster) -> bool {
+        let takes_devices = |pod: &PodIdx| cluster.pods[*pod].has_claims() || cluster.requests_devices(*pod);
+        self.bounding_gpus() > 0 && !self.pods.iter().any(takes_devices)
+    }
+
     pub(crate) fn is_even(&self) -> bool {
         self.gpus.iter().all(|gpus| *gpus == self.gpus[0])
     }

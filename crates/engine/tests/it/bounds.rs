@@ -3,8 +3,9 @@
 use crate::evictions::check_property;
 use crate::random_clusters::full::full_cluster;
 use kai_engine::explain::failed_actions;
+use kai_engine::observer::{Attempt, Observer};
 use kai_engine::policy::Policy;
-use kai_engine::{Cycle, Decision, Outcome, plan};
+use kai_engine::{Cycle, Decision, Outcome, plan, plan_observed};
 use kai_testkit::scenario::Scenario;
 use kai_units::Timestamp;
 
@@ -126,6 +127,58 @@ fn extended_resources_are_bounds() {
         failures(text),
         ["no preemption: 3 of `example.com/nic` would have to be freed; only 1 is evictable"]
     );
+}
+
+/// Counts the scenarios that a cycle simulates.
+#[derive(Default)]
+struct Simulated(u32);
+
+impl Observer for Simulated {
+    fn generator_ended(&mut self, attempt: &Attempt<'_>) {
+        self.0 += attempt.scenarios.simulated;
+    }
+}
+
+fn simulated(text: &str) -> u32 {
+    let scenario = Scenario::parse(text).expect("the scenario is valid");
+    let mut simulated = Simulated::default();
+    plan_observed(&mut scenario.cluster.build(), &scenario.policy, CYCLE, &mut simulated);
+    simulated.0
+}
+
+/// Twenty nodes that the pending pod may not use come first in victim order, then the one that it may use.
+fn behind_a_node_selector(preemptible: &str) -> String {
+    let held: Vec<String> =
+        (0..20).map(|at| format!("held{at} queue=full pods=1x{{gpu=1}} running@n{at}")).collect();
+    format!(
+        "policy actions=allocate+reclaim\n\
+         nodes n0..n19 gpu=1 pool=many | n20 gpu=1 pool=few\n\
+         queues full quota=0 | poor quota=1\n\
+         groups fixed queue=full preemptible={preemptible} pods=1x{{gpu=1}} running@n20\n {}\n \
+                want queue=poor pods=1x{{gpu=1,select:pool=few}}",
+        held.join("\n ")
+    )
+}
+
+#[test]
+fn gpus_on_nodes_that_the_pod_may_not_use_are_no_help() {
+    let text = behind_a_node_selector("no");
+    assert_eq!(
+        failures(&text),
+        ["no reclaim: with all candidates evicted, no node that its pod may use would have 1 GPU for it"]
+    );
+    assert_eq!(simulated(&text), 0);
+}
+
+#[test]
+fn victims_on_nodes_that_the_pod_may_not_use_are_not_simulated() {
+    let text = behind_a_node_selector("yes");
+    let [outcome, literal] = outcomes(&text);
+    assert_eq!(outcome.decisions, literal.decisions);
+    let evicted =
+        |decision: &Decision| matches!(decision, Decision::Evict { pod, .. } if pod.name == "fixed-0");
+    assert!(outcome.decisions.iter().any(evicted), "{:?}", outcome.decisions);
+    assert!(simulated(&text) <= 2, "the node that the pod may use, once for each probe");
 }
 
 /// `w0` gets two GPUs, and half a GPU moves to a releasing one. The remainder of that GPU is not idle for `w1`, but its

@@ -1,15 +1,16 @@
 //! A panic while planning a group excludes only that group.
 
 use kai_engine::ids::{NodeIdx, PodIdx};
-use kai_engine::plugin::{Args, Depends, Filter, Plugin, PluginSet, Registry};
+use kai_engine::plugin::{Args, BindAnnotations, Plugin, PluginSet, Registry};
 use kai_engine::policy::{Config, Params, PluginConfig, Policy};
 use kai_engine::verdict::Verdict;
 use kai_engine::{Cluster, ClusterState, Cycle, Decision, Outcome, plan};
 use kai_testkit::scenario::Scenario;
 use kai_units::Timestamp;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A filter that panics for the second pod of a group.
+/// Annotations that panic for the second pod of a group, when the first has been committed.
 struct Panicking;
 
 impl Plugin for Panicking {
@@ -17,15 +18,15 @@ impl Plugin for Panicking {
         "panicking"
     }
     fn register(&self, _: &mut Args<'_>, to: &mut Registry) {
-        to.filters.push((Depends::Global, Arc::new(Self)));
+        to.bind_annotations.push(Arc::new(Self));
     }
 }
 
-impl Filter for Panicking {
-    fn fits(&self, cluster: &Cluster, pod: PodIdx, _: NodeIdx) -> Result<(), String> {
+impl BindAnnotations for Panicking {
+    fn annotations(&self, cluster: &Cluster, pod: PodIdx, _: NodeIdx) -> BTreeMap<String, String> {
         let name = cluster.pod_key(pod).name;
-        assert!(name != "bad-1", "the filter rejects `{name}`");
-        Ok(())
+        assert!(name != "bad-1", "no annotations for `{name}`");
+        BTreeMap::new()
     }
 }
 
@@ -58,7 +59,10 @@ fn panic_quarantines_only_its_group() {
         .collect();
     assert_eq!(bound, ["good-0", "good-1"]);
     let verdict = first.verdicts.iter().find(|v| v.group.name == "bad").unwrap();
-    assert_eq!(verdict.leading, Verdict::Quarantined("the filter rejects `bad-1`".into()));
+    assert_eq!(
+        verdict.leading,
+        Verdict::Quarantined("plugin `panicking` panicked: no annotations for `bad-1`".into())
+    );
     // The failed attempt is rolled back completely.
     assert_eq!(cycle(&mut cluster), first);
 }

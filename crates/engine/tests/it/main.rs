@@ -8,6 +8,7 @@ mod evictions;
 mod group_messages;
 mod group_panic;
 mod missed_evictions;
+mod plugin_callbacks;
 mod properties;
 mod random_clusters;
 mod scenarios;

@@ -22,7 +22,7 @@ impl Backed {
             };
             fixture.devices.set_class(&class, &mut fixture.names);
         }
-        dims.dim("example.com/tpu", &mut fixture.names);
+        dims.requested("example.com/tpu", &mut fixture.names);
         Self { fixture, dims }
     }
     fn request(&mut self, containers: &[ContainerRequest]) -> Option<ExtendedRequest> {

@@ -103,12 +103,12 @@ fn failure_messages_contain_the_bound_with_numbers() {
         (
             Cause::Reclaim,
             small(1),
-            "no reclaim: with all candidates evicted, no node would have 8 GPUs for its pod; hint: request fewer GPUs per pod, wait for pods to finish, or add a node",
+            "no reclaim: with all candidates evicted, no node that its pod may use would have 8 GPUs for it; hint: request fewer GPUs per pod, wait for pods to finish, or add a node",
         ),
         (
             Cause::Reclaim,
             small(4),
-            "no reclaim: with all candidates evicted, only 2 of 4 pods would fit: they need 8 GPUs or more; hint: request fewer GPUs per pod, wait for pods to finish, or add a node",
+            "no reclaim: with all candidates evicted, only 2 of 4 pods would fit on the nodes that they may use: they need 8 GPUs or more; hint: request fewer GPUs per pod, wait for pods to finish, or add a node",
         ),
     ]);
 }

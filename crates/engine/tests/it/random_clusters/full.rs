@@ -226,12 +226,15 @@ struct PendingGroup {
     pods: u32,
     min: u32,
     rule: &'static str,
+    /// Restricts the nodes.
+    nodes: &'static str,
 }
 
 impl PendingGroup {
     fn text(&self) -> String {
-        let (min, pods, request) = (self.min.min(self.pods), self.pods, self.request.text());
-        format!("priority={} min={min} {} pods={pods}x{{{request}}}", self.priority, self.rule)
+        let (min, pods, request, nodes) =
+            (self.min.min(self.pods), self.pods, self.request.text(), self.nodes);
+        format!("priority={} min={min} {} pods={pods}x{{{request}{nodes}}}", self.priority, self.rule)
     }
 }
 
@@ -243,14 +246,16 @@ fn pending() -> impl Strategy<Value = PendingGroup> {
         1 => Just("topology=dc:preferred=zone"),
         1 => Just("age=1m delay=5m"),
     ];
-    (0..4_usize, priority, request(), 1..4_u32, 1..4_u32, rule).prop_map(
-        |(queue, priority, request, pods, min, rule)| PendingGroup {
+    let nodes = prop_oneof![5 => Just(""), 1 => Just(",select:zone=z0"), 1 => Just(",select:rack=z1r0")];
+    (0..4_usize, priority, request(), 1..4_u32, 1..4_u32, rule, nodes).prop_map(
+        |(queue, priority, request, pods, min, rule, nodes)| PendingGroup {
             queue,
             priority,
             request,
             pods,
             min,
             rule,
+            nodes,
         },
     )
 }
