@@ -482,14 +482,31 @@ impl Api {
 
     /// Sends one request as it is.
     pub async fn send(&self, method: &str, path: &str, body: Option<(&str, &Value)>) -> Result<Value> {
-        let sent = self.admit(method, path).await?;
+        self.send_timed(method, path, body).await.0
+    }
+
+    /// As [`send`](Self::send), with the time that the server took: not the wait for the rate limit and the circuit breaker.
+    pub(crate) async fn send_timed(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<(&str, &Value)>,
+    ) -> (Result<Value>, Duration) {
+        let sent = match self.admit(method, path).await {
+            Ok(sent) => sent,
+            Err(error) => return (Err(error), Duration::ZERO),
+        };
         let (content_type, body) = body.map_or(("application/json", Vec::new()), |(content_type, body)| {
             (content_type, body.to_string().into_bytes())
         });
-        let request = self.request(method, path, content_type, body)?;
+        let request = match self.request(method, path, content_type, body) {
+            Ok(request) => request,
+            Err(error) => return (Err(error), Duration::ZERO),
+        };
         // Boxed: the future is large, and every caller would embed it.
         let request = Box::pin(self.client.request::<Unmanaged>(request));
-        self.observe(method, path, sent, request).await.map(Unmanaged::into_value)
+        let response = self.observe(method, path, sent, request).await.map(Unmanaged::into_value);
+        (response, sent.elapsed())
     }
 
     async fn request_typed<T: ApiObject>(

@@ -4,6 +4,7 @@
 //! may stop between any two requests and resumes from the state of the server.
 
 use crate::api::{self, Api, DeleteOptions, Part};
+use crate::degradation::Degradations;
 use crate::event::EventType;
 use crate::informer::{Informers, Subscription};
 use crate::kind::{ApiObject, Key, ResourceKind};
@@ -184,6 +185,8 @@ pub struct Context {
     pub events: Option<Arc<dyn EventSink>>,
     /// Where controllers and their queues are measured; none where they are not.
     pub metrics: Option<Registry>,
+    /// Where missing optional rights are reported; none where they are not.
+    pub degradations: Option<Degradations>,
 }
 
 /// Records events of JSON objects.
@@ -194,13 +197,16 @@ pub trait EventSink: std::fmt::Debug + Send + Sync {
 impl Context {
     /// A context that records no events and has no metrics.
     pub fn new(api: Api, informers: Arc<Informers>, clock: Clock) -> Self {
-        Self { api, informers, clock, events: None, metrics: None }
+        Self { api, informers, clock, events: None, metrics: None, degradations: None }
     }
 
     /// The context of a component's controllers.
     pub fn of(process: &Process, informers: Arc<Informers>) -> Self {
-        let metrics = Some(process.metrics.clone());
-        Self { metrics, ..Self::new(process.api.clone(), informers, process.clock) }
+        Self {
+            metrics: Some(process.metrics.clone()),
+            degradations: Some(process.degradations.clone()),
+            ..Self::new(process.api.clone(), informers, process.clock)
+        }
     }
 
     /// Records an event of type Normal.

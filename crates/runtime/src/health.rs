@@ -1,7 +1,8 @@
 //! Health of a process: the state of its watches and the progress of its work.
 //!
 //! Live means that the process serves `/healthz`. Ready means that every watched resource has been listed and its watch
-//! works, and that no task exceeds its time limit.
+//! works, that no task exceeds its time limit, and that no part reports a problem. A watch of an optional resource that
+//! the role does not grant is no reason not to be ready.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -30,6 +31,8 @@ impl Default for Health {
 struct State {
     watches: BTreeMap<String, Watch>,
     tasks: BTreeMap<&'static str, Task>,
+    /// Problems of named parts.
+    parts: BTreeMap<String, String>,
 }
 
 #[derive(Debug)]
@@ -37,6 +40,8 @@ enum Watch {
     /// With the last error; empty before the first.
     NotListed(String),
     Healthy,
+    /// The role does not grant an optional resource; the component works without it.
+    Denied,
     /// The store is not kept current: since when, and why.
     Interrupted(Instant, String),
 }
@@ -67,6 +72,15 @@ impl Health {
         TaskGuard { health: self.clone(), name }
     }
 
+    /// Sets why a part of the process does not work; none when it works again.
+    pub fn set_problem(&self, part: &str, problem: Option<String>) {
+        let parts = &mut self.lock().parts;
+        match problem {
+            Some(problem) => parts.insert(part.to_owned(), problem),
+            None => parts.remove(part),
+        };
+    }
+
     /// Why the process is not ready; empty when it is.
     pub fn problems(&self) -> Vec<String> {
         let now = Instant::now();
@@ -78,13 +92,13 @@ impl Health {
                 let seconds = now.duration_since(*since).as_secs();
                 Some(format!("{name} have not been watched for {seconds} s: {why}"))
             }
-            Watch::Healthy | Watch::Interrupted(..) => None,
+            Watch::Healthy | Watch::Denied | Watch::Interrupted(..) => None,
         });
         let tasks = state.tasks.iter().filter_map(|(name, task)| {
             let spent = now.duration_since(task.since?);
             (spent > task.limit).then(|| format!("{name} has been running for {} s", spent.as_secs()))
         });
-        watches.chain(tasks).collect()
+        watches.chain(tasks).chain(state.parts.values().cloned()).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -108,11 +122,20 @@ impl WatchHealth {
         }
     }
 
+    /// The component works without the resource until its role grants it.
+    pub fn denied(&self) {
+        if let Some(watch) = self.health.lock().watches.get_mut(&self.name) {
+            *watch = Watch::Denied;
+        }
+    }
+
     /// The watch has ended or the list failed; changes are not seen until it is [`healthy`](Self::healthy) again.
     pub fn interrupted(&self, why: &str) {
         if let Some(watch) = self.health.lock().watches.get_mut(&self.name) {
             match watch {
-                Watch::Healthy => *watch = Watch::Interrupted(Instant::now(), why.to_owned()),
+                Watch::Healthy | Watch::Denied => {
+                    *watch = Watch::Interrupted(Instant::now(), why.to_owned());
+                }
                 Watch::NotListed(last) | Watch::Interrupted(_, last) => why.clone_into(last),
             }
         }
@@ -156,10 +179,23 @@ mod tests {
         assert_eq!(health.problems(), ["pods have not been watched for 11 s: connection refused"]);
         pods.healthy();
 
+        let budgets = health.watch("budgets");
+        budgets.denied();
+        assert!(health.problems().is_empty(), "the component works without an optional resource");
+        budgets.interrupted("connection refused");
+        tokio::time::advance(Duration::from_secs(11)).await;
+        assert_eq!(health.problems(), ["budgets have not been watched for 11 s: connection refused"]);
+        budgets.healthy();
+
         let cycle = health.begin("a cycle", Duration::from_secs(10));
         tokio::time::advance(Duration::from_secs(11)).await;
         assert_eq!(health.problems(), ["a cycle has been running for 11 s"]);
         drop(cycle);
+        assert!(health.problems().is_empty());
+
+        health.set_problem("plugin `a`", Some("plugin `a` is cut off".to_owned()));
+        assert_eq!(health.problems(), ["plugin `a` is cut off"]);
+        health.set_problem("plugin `a`", None);
         assert!(health.problems().is_empty());
     }
 }

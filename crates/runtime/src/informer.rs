@@ -9,7 +9,7 @@ use crate::api::Api;
 use crate::api::unmanaged::Unmanaged;
 use crate::health::{Health, WatchHealth};
 use crate::kind::{ApiObject, Key, ResourceKind};
-use crate::watch::{Source, WatchEvent, list_and_watch};
+use crate::watch::{Source, list_and_watch_as};
 use crate::watch_value::WatchValue;
 use futures::future::BoxFuture;
 use kai_object as object;
@@ -53,12 +53,12 @@ impl<T: ApiObject> Informer<T> {
             indexers: Vec::new(),
             start: |store, api, source, health| {
                 Box::pin(async move {
-                    let unmanaged = |mut object: T| {
+                    let share = |mut object: T| {
                         object.meta_mut().managed_fields = None;
-                        object
+                        store.share(object)
                     };
-                    let handle = |event: WatchEvent<T>| store.handle(event.map(unmanaged));
-                    list_and_watch(&api, &source, &health, handle).await;
+                    list_and_watch_as(&api, &source, &health, share, |event| store.handle_shared(event))
+                        .await;
                 })
             },
         }
@@ -75,7 +75,9 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Informer<T> {
             indexers: Vec::new(),
             start: |store, api, source, health| {
                 Box::pin(async move {
-                    list_and_watch(&api, &source, &health, |event| store.handle(event)).await;
+                    let share = |object| store.share(object);
+                    list_and_watch_as(&api, &source, &health, share, |event| store.handle_shared(event))
+                        .await;
                 })
             },
         }
@@ -98,18 +100,17 @@ impl Informer<Value> {
             start: |store, api, source, health| {
                 Box::pin(async move {
                     let (kind, api_version) = (source.kind.kind.to_string(), source.kind.api_version());
-                    let handle = |event: WatchEvent<Unmanaged>| {
-                        let mut event = event.map(Unmanaged::into_value);
+                    let share = |object: Unmanaged| {
+                        let mut object = object.into_value();
                         // Items of a list do not name their kind.
-                        if let WatchEvent::Listed(items, _) = &mut event {
-                            for item in items {
-                                item["kind"] = Value::from(kind.as_str());
-                                item["apiVersion"] = Value::from(api_version.as_str());
-                            }
+                        if object.get("kind").is_none() {
+                            object["kind"] = Value::from(kind.as_str());
+                            object["apiVersion"] = Value::from(api_version.as_str());
                         }
-                        store.handle(event);
+                        store.share(object)
                     };
-                    list_and_watch(&api, &source, &health, handle).await;
+                    list_and_watch_as(&api, &source, &health, share, |event| store.handle_shared(event))
+                        .await;
                 })
             },
         }
@@ -296,6 +297,7 @@ impl Informers {
 mod tests {
     use super::*;
     use crate::kind::POD;
+    use crate::watch::WatchEvent;
     use serde_json::json;
 
     fn pod(version: u64, node: &str) -> Value {
@@ -341,6 +343,25 @@ mod tests {
         assert!(pods.list().is_empty(), "the list is newer");
         pods.handle(WatchEvent::Listed(vec![pod(3, "n1")], 4));
         assert_eq!(pods.list().len(), 1, "a list always holds");
+        pods.handle(WatchEvent::Denied);
+        assert!(pods.list().is_empty(), "without the right to list, nothing is known");
+    }
+
+    #[test]
+    fn list_after_a_restore_replaces_newer_objects() {
+        for (list_version, what) in [(4, "the revision went back"), (1_000, "the revision was bumped")] {
+            let informers = informers();
+            let pods = informers.dynamic(&POD);
+            pods.handle(WatchEvent::Listed(vec![pod(3, "")], 3));
+            pods.handle(WatchEvent::Applied(pod(7, "n1")));
+            let mut lost = pod(8, "n2");
+            (lost["metadata"]["name"], lost["metadata"]["uid"]) = (json!("lost"), json!("u2"));
+            pods.handle(WatchEvent::Applied(lost));
+            pods.handle(WatchEvent::Listed(vec![pod(3, "")], list_version));
+            assert!(pods.on_node("n1").is_empty() && pods.list().len() == 1, "{what}");
+            pods.handle(WatchEvent::Applied(pod(list_version + 1, "n3")));
+            assert_eq!(pods.on_node("n3").len(), 1, "{what}");
+        }
     }
 
     #[test]
@@ -359,6 +380,38 @@ mod tests {
             }
             assert_eq!(pods.confirmed_deletions(), 0, "after {first}");
         }
+    }
+
+    #[test]
+    fn list_after_a_restore_of_etcd_replaces_newer_states() {
+        let informers = informers();
+        let pods = informers.dynamic(&POD);
+        pods.handle(WatchEvent::Listed(vec![pod(5, "n1")], 7));
+        pods.handle(WatchEvent::Applied(pod(9, "n2")));
+        let mut created = pod(12, "n3");
+        created["metadata"]["name"] = json!("b");
+        created["metadata"]["uid"] = json!("u2");
+        pods.handle(WatchEvent::Applied(created));
+        // The backup was made at 6; by now the restored server is at 8.
+        pods.handle(WatchEvent::Listed(vec![pod(5, "n1")], 8));
+        assert_eq!((pods.list().len(), pods.on_node("n1").len()), (1, 1), "{:?}", pods.list());
+        pods.handle(WatchEvent::Applied(pod(9, "n4")));
+        assert_eq!(pods.on_node("n4").len(), 1, "the versions of the restored server count");
+    }
+
+    #[test]
+    fn unchanged_object_of_a_list_is_the_stored_one() {
+        let informers = informers();
+        let pods = informers.dynamic(&POD);
+        pods.handle(WatchEvent::Applied(pod(5, "n1")));
+        let stored = pods.list().remove(0);
+        assert!(Arc::ptr_eq(&stored, &pods.share(pod(5, "n1"))));
+        assert!(!Arc::ptr_eq(&stored, &pods.share(pod(6, "n1"))), "a newer state");
+        let mut again = pod(5, "n1");
+        again["metadata"]["uid"] = json!("u2");
+        assert!(!Arc::ptr_eq(&stored, &pods.share(again)), "another object of the same name");
+        pods.handle(WatchEvent::Listed(vec![pod(5, "n1")], 9));
+        assert!(Arc::ptr_eq(&stored, &pods.list()[0]));
     }
 
     #[test]

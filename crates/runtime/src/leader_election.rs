@@ -62,6 +62,9 @@ pub struct Holder {
     pub renewed: String,
 }
 
+/// Time before a failed renewal is repeated.
+const FAILED_RENEWAL_RETRY: Duration = Duration::from_secs(1);
+
 /// The last observed record of the lease.
 #[derive(Debug, Default)]
 struct Observed {
@@ -115,8 +118,11 @@ impl Candidate {
     /// Renews the lease; returns when it is lost.
     async fn renew(&self, api: &Api, clock: Clock, leadership: &Leadership) {
         let mut observed = Observed::default();
+        let mut delay = self.timing.retry;
         loop {
-            tokio::time::sleep(self.timing.retry).await;
+            tokio::time::sleep(delay).await;
+            // A failed renewal is repeated soon: the deadline may be before the next regular one.
+            delay = self.timing.retry.min(FAILED_RENEWAL_RETRY);
             if !leadership.is_held() {
                 break;
             }
@@ -124,7 +130,10 @@ impl Candidate {
             // A response after the renew deadline does not count.
             let renewed = timeout(self.timing.renew, self.try_acquire(api, clock, &mut observed)).await;
             match renewed {
-                Ok(Ok(true)) => leadership.extend(began + self.timing.renew),
+                Ok(Ok(true)) => {
+                    leadership.extend(began + self.timing.renew);
+                    delay = self.timing.retry;
+                }
                 Ok(Ok(false)) => break,
                 Ok(Err(error)) => {
                     tracing::warn!(lease = %self.lease, error = &error as &dyn std::error::Error, "cannot renew the lease");
@@ -275,11 +284,11 @@ mod tests {
         let candidate = Candidate {
             lease: Key::new("default", "test"),
             identity: "a".to_owned(),
-            timing: Timing { lease: millis(1_500), renew: millis(1_000), retry: millis(100) },
+            timing: Timing { lease: millis(4_500), renew: millis(3_000), retry: millis(300) },
         };
         let work = |leadership: Leadership| async move {
             // A long scheduling cycle, or a snapshot of a large cluster.
-            std::thread::sleep(millis(2_500));
+            std::thread::sleep(millis(6_000));
             leadership.is_held()
         };
         assert_eq!(run_as_leader(&candidate, &api.isolated(), clock, work).await, Some(true));

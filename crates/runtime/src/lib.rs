@@ -2,8 +2,8 @@
 //!
 //! [`connect`], [`api`] and [`discovery`] reach the server; [`watch`] and [`informer`] keep stores of its objects; [`controller`] and
 //! [`work_queue`] reconcile; [`writer`] and [`event`] write in the background; [`leader_election`] activates one of several
-//! replicas; [`watch_value`] is the deterministic notification primitive; [`health`], [`http`], [`metrics`] and [`log`] expose
-//! the state of a process. [`process::Process`] combines these.
+//! replicas; [`watch_value`] is the deterministic notification primitive; [`health`], [`degradation`], [`http`], [`metrics`] and
+//! [`log`] expose the state of a process. [`process::Process`] combines these.
 //! Under a paused tokio runtime all of it runs on virtual time.
 
 // Objects come from everyone who may write to the API server: none of them may end the process.
@@ -13,6 +13,7 @@ pub mod api;
 pub mod backoff;
 pub mod connect;
 pub mod controller;
+pub mod degradation;
 pub mod discovery;
 pub mod event;
 pub mod health;

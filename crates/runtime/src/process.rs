@@ -1,6 +1,7 @@
 //! The dependencies of a running component: client, clock, metrics, health, write queue and event recorder.
 
 use crate::api::Api;
+use crate::degradation::Degradations;
 use crate::event::Recorder;
 use crate::health::Health;
 use crate::writer::Writer;
@@ -17,6 +18,8 @@ pub struct Process {
     pub health: Health,
     pub writer: Writer,
     pub recorder: Recorder,
+    /// Optional rights that its role does not grant.
+    pub degradations: Degradations,
     /// Background tasks; one that ends is a defect.
     pub tasks: JoinSet<()>,
 }
@@ -31,12 +34,13 @@ impl Process {
     pub fn with(api: Api, clock: Clock, name: &str, metrics: Registry, health: Health) -> Self {
         let writer = Writer::default();
         let recorder = Recorder::new(writer.clone(), clock, name);
+        let degradations = Degradations::new(name, &metrics, recorder.clone());
         let mut tasks = JoinSet::new();
         tasks.spawn({
             let (writer, api) = (writer.clone(), api.clone());
             async move { writer.run(api).await }
         });
-        Self { api, clock, metrics, health, writer, recorder, tasks }
+        Self { api, clock, metrics, health, writer, recorder, degradations, tasks }
     }
 
     /// Waits until a task ends, which none should, and resumes its panic.

@@ -3,7 +3,8 @@
 //! Objects are deserialised straight into the type that the client stores, one page of the list or one event at a time,
 //! so that memory follows what is stored and not what the server sends. An object that does not deserialise is reported
 //! on its own and affects no other. A watch that ends is resumed at its last resource version; when the server no longer
-//! has that version (410), the resource is listed again.
+//! has that version (410), or has not reached it since etcd was restored from a backup, the resource is listed again. A
+//! component works without an optional resource that its role does not let it list, and asks again at intervals.
 
 use crate::api::{Api, Error, RawList, Result};
 use crate::backoff::{Backoff, BackoffPolicy};
@@ -38,6 +39,8 @@ pub enum WatchEvent<T> {
     Deleted(T),
     /// The object does not deserialise. Its last known state no longer holds.
     Invalid(InvalidObject),
+    /// The role of the component does not grant `list` on an optional resource: no object of it is known.
+    Denied,
 }
 
 impl<T> WatchEvent<T> {
@@ -49,23 +52,45 @@ impl<T> WatchEvent<T> {
             Self::Applied(object) => WatchEvent::Applied(convert(object)),
             Self::Deleted(object) => WatchEvent::Deleted(convert(object)),
             Self::Invalid(object) => WatchEvent::Invalid(object),
+            Self::Denied => WatchEvent::Denied,
         }
     }
+}
+
+/// Whether a component works without a resource that its role does not let it list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// It waits until the right is granted.
+    Required,
+    /// It continues with [`WatchEvent::Denied`].
+    Optional,
 }
 
 /// The part of a resource that is watched.
 #[derive(Clone, Debug)]
 pub struct Source {
     pub kind: ResourceKind,
+    /// The namespace that is watched; empty for all.
+    pub namespace: String,
     /// A selector as it stands in a query (`labelSelector=…` or `fieldSelector=…`), percent-encoded.
     pub query: Option<String>,
     /// Whether the server sends bookmarks, so that a watch with few events can be resumed without a list.
     pub bookmarks: bool,
+    pub need: Need,
 }
 
 impl Source {
     pub fn all(kind: ResourceKind) -> Self {
-        Self { kind, query: None, bookmarks: true }
+        Self::in_namespace(kind, "")
+    }
+
+    /// The objects of one namespace or, with an empty namespace, of all.
+    pub fn in_namespace(kind: ResourceKind, namespace: &str) -> Self {
+        Self { kind, namespace: namespace.to_owned(), query: None, bookmarks: true, need: Need::Required }
+    }
+
+    fn may_be_denied(&self, error: &Error) -> bool {
+        self.need == Need::Optional && error.is_permission_denied()
     }
 
     #[must_use]
@@ -79,8 +104,10 @@ impl Source {
 enum End {
     /// It can be resumed at this resource version.
     Resume(String),
-    /// Its resource version is too old: the resource must be listed again.
+    /// Its resource version is too old, or the server has not reached it: the resource must be listed again.
     Expired,
+    /// The optional resource may not be watched.
+    Denied,
 }
 
 /// Lists and watches a resource and passes every change to `handle`. Never returns.
@@ -88,22 +115,46 @@ pub async fn list_and_watch<T: DeserializeOwned>(
     api: &Api,
     source: &Source,
     health: &WatchHealth,
-    mut handle: impl FnMut(WatchEvent<T>),
+    handle: impl FnMut(WatchEvent<T>),
+) {
+    list_and_watch_as(api, source, health, |object: T| object, handle).await;
+}
+
+/// Like [`list_and_watch`], with each object converted as soon as it is deserialised: while a list is being read, only
+/// what the conversion keeps of its objects is in memory.
+pub async fn list_and_watch_as<T: DeserializeOwned, U>(
+    api: &Api,
+    source: &Source,
+    health: &WatchHealth,
+    convert: impl Fn(T) -> U,
+    mut handle: impl FnMut(WatchEvent<U>),
 ) {
     let mut backoff = Backoff::new(BACKOFF);
+    let mut denied = false;
     loop {
-        match list(api, source, &mut handle).await {
+        match list_as(api, source, &convert, &mut handle).await {
             Ok(version) => {
+                denied = false;
                 let began = Instant::now();
                 health.healthy();
-                watch_until_expired(api, source, health, version, &mut handle).await;
-                health.interrupted("the resource version has expired, and the list is read again");
+                let mut convert_event = |event: WatchEvent<T>| handle(event.map(&convert));
+                watch_until_expired(api, source, health, version, &mut convert_event).await;
+                health.interrupted("the list is read again");
                 // A server that expires its own lists at once must not be listed in a busy loop.
                 if began.elapsed() > BACKOFF.max {
                     backoff.reset();
                 } else {
                     tokio::time::sleep(backoff.next_delay()).await;
                 }
+            }
+            Err(error) if source.may_be_denied(&error) => {
+                if !denied {
+                    denied = true;
+                    tracing::warn!(resource = %source.kind.plural, "continuing without an optional resource");
+                    handle(WatchEvent::Denied);
+                }
+                health.denied();
+                tokio::time::sleep(backoff.next_delay()).await;
             }
             Err(error) => {
                 tracing::warn!(resource = %source.kind.plural, error = &error as &dyn std::error::Error, "cannot list");
@@ -120,11 +171,20 @@ pub async fn list<T: DeserializeOwned>(
     source: &Source,
     handle: &mut impl FnMut(WatchEvent<T>),
 ) -> Result<String> {
+    list_as(api, source, &|object: T| object, handle).await
+}
+
+async fn list_as<T: DeserializeOwned, U>(
+    api: &Api,
+    source: &Source,
+    convert: &impl Fn(T) -> U,
+    handle: &mut impl FnMut(WatchEvent<U>),
+) -> Result<String> {
     let mut items = Vec::new();
     let mut invalid = Vec::new();
     let mut continue_token = String::new();
     loop {
-        let mut path = format!("{}?limit={PAGE_SIZE}", source.kind.path(""));
+        let mut path = format!("{}?limit={PAGE_SIZE}", source.kind.path(&source.namespace));
         if let Some(query) = &source.query {
             path = format!("{path}&{query}");
         }
@@ -136,7 +196,7 @@ pub async fn list<T: DeserializeOwned>(
             serde_json::from_str(&text).map_err(|_| Error::Malformed { path, field: "items" })?;
         for item in page.items {
             match serde_json::from_str(item.get()) {
-                Ok(object) => items.push(object),
+                Ok(object) => items.push(convert(object)),
                 Err(error) => invalid.push(InvalidObject::new(item.get(), &error)),
             }
         }
@@ -165,7 +225,7 @@ async fn watch_until_expired<T: DeserializeOwned>(
     loop {
         let began = Instant::now();
         match watch(api, source, health, version, handle).await {
-            (End::Expired, _) => return,
+            (End::Expired | End::Denied, _) => return,
             (End::Resume(next), failure) => {
                 version = next;
                 if let Some(error) = &failure {
@@ -176,9 +236,43 @@ async fn watch_until_expired<T: DeserializeOwned>(
                     backoff.reset();
                 }
                 tokio::time::sleep(backoff.next_delay()).await;
+                // Without a response the watch must not be resumed: it could wait for a version that never comes.
+                loop {
+                    match is_behind(api, source, &version).await {
+                        Ok(false) => break,
+                        Ok(true) => {
+                            tracing::warn!(
+                                resource = %source.kind.plural,
+                                version,
+                                "the server is behind the watched resource version, as after a restore of etcd; listing again"
+                            );
+                            return;
+                        }
+                        Err(error) if source.may_be_denied(&error) => return,
+                        Err(error) => {
+                            health.interrupted(&error.message());
+                            tokio::time::sleep(backoff.next_delay()).await;
+                        }
+                    }
+                }
             }
         }
     }
+}
+
+/// Whether the server is at an earlier resource version than the watch. It would then send nothing until its version has
+/// passed that of the watch, and never what changed before.
+async fn is_behind(api: &Api, source: &Source, version: &str) -> Result<bool> {
+    let mut path = format!("{}?limit=1", source.kind.path(&source.namespace));
+    if let Some(query) = &source.query {
+        path = format!("{path}&{query}");
+    }
+    let text = api.text(&path).await?;
+    let list: RawList<'_> =
+        serde_json::from_str(&text).map_err(|_| Error::Malformed { path, field: "items" })?;
+    let current = list.metadata.resource_version.parse::<u64>();
+    // A server without numeric versions is never behind.
+    Ok(current.is_ok_and(|current| current < number(version)))
 }
 
 /// One watch request from its beginning to its end.
@@ -191,7 +285,7 @@ async fn watch<T: DeserializeOwned>(
 ) -> (End, Option<String>) {
     let mut path = format!(
         "{}?watch=true&allowWatchBookmarks={}&timeoutSeconds={WATCH_SECONDS}&resourceVersion={version}",
-        source.kind.path(""),
+        source.kind.path(&source.namespace),
         source.bookmarks,
     );
     if let Some(query) = &source.query {
@@ -200,6 +294,7 @@ async fn watch<T: DeserializeOwned>(
     let stream = match api.stream(&path).await {
         Ok(stream) => stream,
         Err(error) if error.code() == 410 => return (End::Expired, None),
+        Err(error) if source.may_be_denied(&error) => return (End::Denied, None),
         Err(error) => return (End::Resume(version), Some(error.message())),
     };
     health.healthy();
@@ -224,6 +319,10 @@ async fn watch<T: DeserializeOwned>(
             Err(Stop::Failed(why)) => return (End::Resume(version), Some(why)),
         }
     }
+}
+
+fn number(version: &str) -> u64 {
+    version.parse().unwrap_or(0)
 }
 
 async fn next_line(stream: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>) -> Result<bool, String> {
@@ -290,7 +389,6 @@ fn decode_event<T: DeserializeOwned>(
         None => {}
     }
     // A repeated event must not set the watch back.
-    let number = |text: &str| text.parse::<u64>().unwrap_or(0);
     if number(&meta.resource_version) > number(version) {
         *version = meta.resource_version;
     }
@@ -313,7 +411,19 @@ fn split_event(line: &str) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kind::Key;
+    use crate::health::Health;
+    use crate::kind::{CONFIG_MAP, Key};
+    use axum::Router;
+    use axum::body::Body;
+    use axum::extract::State;
+    use axum::http::{StatusCode, Uri};
+    use axum::response::Response;
+    use futures::stream;
+    use serde_json::json;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use tokio::sync::mpsc;
+    use tokio::task::JoinSet;
 
     #[derive(Debug, PartialEq, Eq, Deserialize)]
     struct Small {
@@ -365,6 +475,51 @@ mod tests {
         assert_eq!(version, "9");
     }
 
+    thread_local! {
+        /// How many [`Whole`] exist, now and at most.
+        static WHOLE: std::cell::Cell<(usize, usize)> = const { std::cell::Cell::new((0, 0)) };
+    }
+
+    /// An object as it is deserialised.
+    #[derive(Deserialize)]
+    #[serde(from = "serde::de::IgnoredAny")]
+    struct Whole;
+
+    impl From<serde::de::IgnoredAny> for Whole {
+        fn from(_: serde::de::IgnoredAny) -> Self {
+            let (now, most) = WHOLE.get();
+            WHOLE.set((now + 1, most.max(now + 1)));
+            Self
+        }
+    }
+
+    impl Drop for Whole {
+        fn drop(&mut self) {
+            let (now, most) = WHOLE.get();
+            WHOLE.set((now - 1, most));
+        }
+    }
+
+    #[tokio::test]
+    async fn list_keeps_only_the_converted_objects() {
+        async fn page(uri: axum::http::Uri) -> String {
+            let last = uri.query().is_some_and(|query| query.contains("continue=next"));
+            let token = if last { "" } else { "next" };
+            let items = vec![serde_json::json!({"metadata": {"name": "p"}}); 100];
+            serde_json::json!({"metadata": {"resourceVersion": "7", "continue": token}, "items": items})
+                .to_string()
+        }
+        let client = kube::Client::new(axum::Router::new().fallback(page), "default");
+        let api = Api::new(client, "test");
+        let mut listed = Vec::new();
+        let convert = |_: Whole| ();
+        let version =
+            list_as(&api, &Source::all(crate::kind::POD), &convert, &mut |event| listed.push(event)).await;
+        assert_eq!(version.unwrap(), "7");
+        assert_eq!(listed, [WatchEvent::Listed(vec![(); 200], 7)]);
+        assert_eq!(WHOLE.get(), (0, 1), "one object at a time");
+    }
+
     #[test]
     fn repeated_event_does_not_set_the_version_back() {
         let mut version = "9".to_owned();
@@ -383,5 +538,94 @@ mod tests {
         );
         assert!(events.is_empty());
         assert!(!continues);
+    }
+
+    /// A server whose resource versions go backwards once, and which denies lists while `denies` is set.
+    #[derive(Default)]
+    struct Server {
+        denies: AtomicBool,
+        watches: AtomicUsize,
+    }
+
+    async fn respond(State(server): State<Arc<Server>>, uri: Uri) -> Response {
+        let watches = server.watches.load(Ordering::Relaxed);
+        let query = uri.query().unwrap_or_default();
+        if query.contains("watch=true") {
+            server.watches.fetch_add(1, Ordering::Relaxed);
+            // The first watch ends at once, as when the server restarts; the next one waits for later versions.
+            let is_first = watches == 0;
+            let body = if is_first { Body::empty() } else { Body::from_stream(stream::pending::<Chunk>()) };
+            return Response::new(body);
+        }
+        if server.denies.load(Ordering::Relaxed) {
+            let message = "configmaps is forbidden: User \"u\" cannot list resource \"configmaps\" in API group \"\" at the \
+                           cluster scope";
+            let status = json!({"kind": "Status", "status": "Failure", "code": 403, "message": message});
+            let mut response = Response::new(Body::from(status.to_string()));
+            *response.status_mut() = StatusCode::FORBIDDEN;
+            return response;
+        }
+        let (version, size) = if watches == 0 { ("150", 1) } else { ("100", 2) };
+        let items = json!([{"metadata": {"name": "a"}, "spec": {"size": size}}]);
+        let list = json!({"metadata": {"resourceVersion": version}, "items": items});
+        Response::new(Body::from(list.to_string()))
+    }
+
+    type Chunk = std::result::Result<Vec<u8>, std::convert::Infallible>;
+    type Seen = mpsc::UnboundedReceiver<WatchEvent<Small>>;
+
+    fn start(server: &Arc<Server>, need: Need, health: &Health) -> (Seen, JoinSet<()>) {
+        let router = Router::new().fallback(respond).with_state(Arc::clone(server));
+        let api = Api::new(kube::Client::new(router, "default"), "test");
+        let (sender, events) = mpsc::unbounded_channel();
+        let (mut tasks, health) = (JoinSet::new(), health.watch("configmaps"));
+        tasks.spawn(async move {
+            let source = Source { need, ..Source::all(CONFIG_MAP) };
+            let handle = |event| {
+                let _ = sender.send(event);
+            };
+            list_and_watch(&api, &source, &health, handle).await;
+        });
+        (events, tasks)
+    }
+
+    fn listed(size: u32, version: u64) -> WatchEvent<Small> {
+        WatchEvent::Listed(vec![Small { spec: Spec { size } }], version)
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn server_that_is_behind_the_watch_is_listed_again() {
+        let server = Arc::new(Server::default());
+        let (mut events, _tasks) = start(&server, Need::Required, &Health::default());
+        assert_eq!(events.recv().await, Some(listed(1, 150)));
+        // A watch from version 150 on would deliver nothing before the server has reached it.
+        assert_eq!(events.recv().await, Some(listed(2, 100)));
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn optional_resource_is_done_without_until_it_may_be_listed() {
+        let server = Arc::new(Server::default());
+        server.denies.store(true, Ordering::Relaxed);
+        let health = Health::default();
+        let (mut events, _tasks) = start(&server, Need::Optional, &health);
+        assert_eq!(events.recv().await, Some(WatchEvent::Denied));
+        tokio::time::sleep(Duration::from_mins(2)).await;
+        assert!(health.problems().is_empty(), "{:?}", health.problems());
+        server.denies.store(false, Ordering::Relaxed);
+        assert_eq!(events.recv().await, Some(listed(1, 150)), "denied once");
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn required_resource_that_may_not_be_listed_is_named_by_readiness() {
+        let server = Arc::new(Server::default());
+        server.denies.store(true, Ordering::Relaxed);
+        let health = Health::default();
+        let (mut events, _tasks) = start(&server, Need::Required, &health);
+        tokio::time::sleep(Duration::from_mins(2)).await;
+        assert!(events.try_recv().is_err());
+        let problems = health.problems().join(", ");
+        assert!(problems.contains("cannot list resource \"configmaps\""), "{problems}");
+        server.denies.store(false, Ordering::Relaxed);
+        assert_eq!(events.recv().await, Some(listed(1, 150)));
     }
 }

@@ -325,10 +325,9 @@ struct Sent {
 
 async fn send(api: Api, queued: Queued) -> Sent {
     let write = &queued.write;
-    let began = Instant::now();
     let body = (!write.body.is_null()).then_some((write.content_type, &write.body));
-    let response = api.send(write.method, &write.path, body).await;
-    Sent { response, latency: began.elapsed(), queued }
+    let (response, latency) = api.send_timed(write.method, &write.path, body).await;
+    Sent { queued, response, latency }
 }
 
 #[cfg(test)]

@@ -14,7 +14,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-const SHORT: Keepalive = Keepalive { idle: Duration::from_millis(300), timeout: Duration::from_millis(300) };
+/// Long enough that a healthy connection answers in time on a machine with many busy processes.
+const SHORT: Keepalive = Keepalive { idle: Duration::from_secs(1), timeout: Duration::from_secs(2) };
 /// Far below the time limits of requests and watches, and far above the limits of [`SHORT`].
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -96,7 +97,10 @@ fn watch_config_maps(api: Api, health: &Health) -> (mpsc::UnboundedReceiver<Stri
         let handle = |event: WatchEvent<Value>| {
             let name = match &event {
                 WatchEvent::Applied(object) => kai_object::name(object).to_owned(),
-                WatchEvent::Listed(..) | WatchEvent::Deleted(_) | WatchEvent::Invalid(_) => String::new(),
+                WatchEvent::Listed(..)
+                | WatchEvent::Deleted(_)
+                | WatchEvent::Invalid(_)
+                | WatchEvent::Denied => String::new(),
             };
             let _ = sender.send(name);
         };

@@ -80,7 +80,12 @@ struct Index<T> {
 /// Where a state comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
-    List,
+    /// A list at this resource version.
+    List {
+        version: u64,
+        /// The list is older than what was delivered before: the server was restored from a backup.
+        rewound: bool,
+    },
     /// An event of the watch, or the response to a request.
     EventOrResponse,
 }
@@ -125,7 +130,15 @@ impl<T> Objects<T> {
     fn insert(&mut self, identity: IdentityFn<T>, key: &Key, object: Arc<T>, origin: Origin) -> Inserted<T> {
         let known = self.by_key.get(key).map(Arc::clone);
         let new = identity(&object);
-        let stale = known.as_ref().is_some_and(|known| identity(known).version() >= new.version());
+        let stale = known.as_ref().is_some_and(|known| match origin {
+            Origin::EventOrResponse => identity(known).version() >= new.version(),
+            // A list is right about everything up to its version. An object may be older there than the known one: it was
+            // restored from a backup.
+            Origin::List { version, rewound } => {
+                let known = identity(known);
+                !rewound && (known.version() == new.version() || known.version() > version)
+            }
+        });
         // A response that arrives after later events: the object was deleted since.
         let is_unknown = known.as_ref().is_none_or(|known| identity(known).uid != new.uid);
         let outdated =
@@ -225,17 +238,31 @@ impl<T> Store<T> {
 
     /// Stores an object as the server returned it, unless a newer state is known.
     pub fn update(&self, object: T) {
-        self.store(object, Origin::EventOrResponse);
+        self.store(&self.share(object), Origin::EventOrResponse);
     }
 
-    fn store(&self, mut object: T, origin: Origin) {
+    /// Trims an object; where the same state is stored, returns that. A list of unchanged objects therefore needs no
+    /// memory beside the store.
+    pub(super) fn share(&self, mut object: T) -> Arc<T> {
         (self.trim)(&mut object);
-        let key = (self.identity)(&object).key();
-        let object = Arc::new(object);
-        let inserted = self.objects.write().insert(self.identity, &key, Arc::clone(&object), origin);
+        let new = (self.identity)(&object);
+        if !new.resource_version.is_empty()
+            && let Some(known) = self.get(&new.key())
+        {
+            let stored = (self.identity)(&known);
+            if (stored.uid, stored.resource_version) == (new.uid, new.resource_version) {
+                return known;
+            }
+        }
+        Arc::new(object)
+    }
+
+    fn store(&self, object: &Arc<T>, origin: Origin) {
+        let key = (self.identity)(object).key();
+        let inserted = self.objects.write().insert(self.identity, &key, Arc::clone(object), origin);
         let Inserted::After(before) = inserted else { return };
         self.notify(before.as_deref());
-        self.notify(Some(&object));
+        self.notify(Some(object));
     }
 
     /// Removes an object whose deletion the server confirmed; later events of it are ignored.
@@ -259,12 +286,18 @@ impl<T> Store<T> {
     }
 
     /// Handles an event of the watch.
+    #[cfg(test)]
     pub(crate) fn handle(&self, event: WatchEvent<T>) {
+        self.handle_shared(event.map(|object| self.share(object)));
+    }
+
+    /// Handles an event of the watch, with objects from [`share`](Self::share).
+    pub(super) fn handle_shared(&self, event: WatchEvent<Arc<T>>) {
         match event {
             WatchEvent::Listed(objects, version) => self.replace(objects, version),
             WatchEvent::Applied(object) => {
                 let version = (self.identity)(&object).version();
-                self.update(object);
+                self.store(&object, Origin::EventOrResponse);
                 self.advance(version);
             }
             WatchEvent::Deleted(last) => {
@@ -279,7 +312,23 @@ impl<T> Store<T> {
                 self.remove_incarnation(&key, identity.uid);
             }
             WatchEvent::Invalid(object) => self.invalidate(object),
+            WatchEvent::Denied => self.clear(),
         }
+    }
+
+    /// No object may be read.
+    fn clear(&self) {
+        let removed = {
+            let mut objects = self.objects.write();
+            objects.deleted.clear();
+            objects.invalid.clear();
+            let keys: Vec<Key> = objects.by_key.keys().cloned().collect();
+            keys.iter().filter_map(|key| objects.remove(key)).collect::<Vec<_>>()
+        };
+        for object in removed {
+            self.notify(Some(&object));
+        }
+        self.synced.set(true);
     }
 
     fn advance(&self, version: u64) {
@@ -312,28 +361,29 @@ impl<T> Store<T> {
         self.notify(removed.as_deref());
     }
 
-    /// Takes over a list: objects that are not on it and not newer than it are gone.
-    fn replace(&self, listed: Vec<T>, list_version: u64) {
+    /// Takes over a list: objects that are not on it and not newer than it are gone. Lists are consistent reads, so one that
+    /// is older than an earlier list or event comes from a restored server, and everything else is forgotten.
+    fn replace(&self, listed: Vec<Arc<T>>, list_version: u64) {
         let keys: BTreeSet<Key> = listed.iter().map(|object| (self.identity)(object).key()).collect();
-        let missing: Vec<Arc<T>> = {
+        let (missing, rewound) = {
             let mut objects = self.objects.write();
+            let rewound = list_version < objects.delivered;
             objects.deleted.clear();
             objects.invalid.clear();
             objects.delivered = list_version;
-            let known = objects.by_key.iter();
-            known
-                .filter(|(key, object)| {
-                    !keys.contains(*key) && (self.identity)(object).version() <= list_version
-                })
-                .map(|(_, object)| Arc::clone(object))
-                .collect()
+            let is_missing = |(key, object): &(&Key, &Arc<T>)| {
+                !keys.contains(*key) && (rewound || (self.identity)(object).version() <= list_version)
+            };
+            let missing: Vec<Arc<T>> =
+                objects.by_key.iter().filter(is_missing).map(|(_, object)| Arc::clone(object)).collect();
+            (missing, rewound)
         };
         for object in missing {
             let identity = (self.identity)(&object);
             self.remove_incarnation(&identity.key(), identity.uid);
         }
         for object in listed {
-            self.store(object, Origin::List);
+            self.store(&object, Origin::List { version: list_version, rewound });
         }
         self.synced.set(true);
     }

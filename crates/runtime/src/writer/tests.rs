@@ -127,3 +127,19 @@ async fn write_that_a_webhook_fails_is_retried_a_few_times_only() {
     assert_eq!((*requests.lock(), *answered.lock()), (WEBHOOK_ATTEMPTS, Some(500)));
     assert!(before.elapsed() < Duration::from_secs(10), "{:?}", before.elapsed());
 }
+
+/// Else a rate limit would look like a slow server, and the number of writes in flight would fall to its minimum.
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn wait_for_the_rate_limit_is_not_latency_of_the_server() {
+    let fixture = Fixture::new();
+    let limiter = crate::rate_limit::RateLimiter::new(1.0, 1).unwrap();
+    let api = fixture.api.clone().rate_limited(limiter);
+    let mut waited = Duration::ZERO;
+    for _ in 0..3 {
+        let began = Instant::now();
+        let (answer, latency) = api.send_timed("GET", &CONFIG_MAP.path("default"), None).await;
+        assert!(answer.is_ok() && latency < Duration::from_millis(100), "{answer:?} after {latency:?}");
+        waited += began.elapsed();
+    }
+    assert!(waited >= Duration::from_secs(2), "{waited:?}");
+}
