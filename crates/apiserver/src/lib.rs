@@ -44,6 +44,25 @@ pub struct ApiServer {
     core: Arc<server::Core>,
 }
 
+/// A copy of all objects of a server.
+#[derive(Clone, Debug)]
+pub struct Backup {
+    revision: u64,
+    objects: Vec<store::StoredObject>,
+}
+
+/// The revision of the store after a restore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestoredRevision {
+    /// That of the backup: resource versions go back and are used again.
+    AsSaved,
+    /// Higher than any before (`--bump-revision --mark-compacted`). Restored objects have their old resource versions.
+    Bumped,
+}
+
+/// By how much a restore raises the revision, as Kubernetes recommends.
+const REVISION_BUMP: u64 = 1_000_000_000;
+
 impl ApiServer {
     /// A server with the objects that [`save`](Self::save) wrote; missing bootstrap objects are added.
     pub fn load(options: &Options, from: impl std::io::BufRead) -> Result<Self, persistence::Error> {
@@ -56,6 +75,22 @@ impl ApiServer {
     /// Writes a consistent copy of all objects.
     pub fn save(&self, to: impl std::io::Write) -> std::io::Result<()> {
         persistence::save(&self.core, to)
+    }
+
+    /// A copy of all objects, for [`restore`](Self::restore).
+    pub fn back_up(&self) -> Backup {
+        let (revision, objects) = self.core.store.all_objects();
+        Backup { revision, objects }
+    }
+
+    /// Restores a backup, as `etcdutl snapshot restore` does: open watches end. The definitions of custom resources must be
+    /// the same as at the time of the backup.
+    pub fn restore(&self, backup: &Backup, revision: RestoredRevision) {
+        let revision = match revision {
+            RestoredRevision::AsSaved => backup.revision,
+            RestoredRevision::Bumped => self.core.store.revision() + REVISION_BUMP,
+        };
+        self.core.store.replace_all(&backup.objects, revision);
     }
 
     /// A server with only the bootstrap objects.

@@ -15,6 +15,7 @@ mod default;
 mod format;
 mod omitempty;
 mod parse;
+mod pattern;
 mod prune;
 mod rules;
 mod structural;

@@ -71,6 +71,8 @@ struct State {
     tables: Vec<Table>,
     by_name: FxHashMap<Box<str>, TableId>,
     log: Log,
+    /// Incremented by each restore of all objects.
+    restores: u64,
 }
 
 #[derive(Debug, Default)]
@@ -193,6 +195,26 @@ impl Store {
         let key: Arc<str> = key.into();
         objects.insert(Arc::clone(&key), Arc::new(Record::new(Action::Added, key, revision, object)));
         true
+    }
+
+    /// Replaces all objects by a copy that [`Store::all_objects`] made, as a restore of etcd does, and continues at
+    /// `revision`. Open watches end, and no earlier revision can be read.
+    pub fn replace_all(&self, saved: &[StoredObject], revision: u64) {
+        let mut state = self.write();
+        for table in &mut state.tables {
+            table.objects.clear();
+            table.changes.clear();
+        }
+        for StoredObject { table, record } in saved {
+            let Some(id) = state.by_name.get(table).copied() else { continue };
+            state.tables[id.index()].objects.insert(Arc::clone(&record.key), Arc::clone(record));
+        }
+        state.revision = revision;
+        state.log = Log::compacted_to(revision);
+        state.restores += 1;
+        for table in &state.tables {
+            table.changed.notify_waiters();
+        }
     }
 
     /// Continues with the next revision after a restore; earlier revisions count as compacted.

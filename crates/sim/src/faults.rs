@@ -1,11 +1,12 @@
 //! Injects faults between a client and the API server, by seed: every client has its own random stream.
 //!
 //! [`Faults::wrap`] puts a layer around the in-process service for one named client. [`FaultRates`] lists the random
-//! faults; partitions, outages and crashes are set explicitly. A child client, as `kubelet/node-1` of `kubelet`, has the
+//! faults; partitions, outages, missing rights and crashes are set explicitly. A child client, as `kubelet/node-1` of `kubelet`, has the
 //! faults of its parent, then its own. Calls of webhooks go through the same layer: see [`webhook_client`]. Kubernetes
 //! guarantees that an open watch misses no event, so a dropped event ends its stream; only [`FaultRates::event_lost`]
 //! violates that guarantee.
 
+mod rights;
 mod service;
 mod watch_stream;
 mod webhook;
@@ -13,6 +14,7 @@ mod webhook;
 #[cfg(test)]
 mod tests;
 
+pub use rights::{Right, Rights};
 pub use service::FaultyService;
 pub use webhook::webhook_client;
 
@@ -22,7 +24,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use rustc_hash::FxHasher;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher;
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,13 +64,16 @@ pub struct FaultRates {
     pub webhook_denied: u32,
     /// A request for a further page of a list is rejected with 410.
     pub page_expired: u32,
-    /// A watch is served from a cache that lags by up to [`FaultRates::delay_max`]; per watch.
+    /// A watch is served from a cache that lags by up to [`FaultRates::delay_max`], and may be behind that of the server
+    /// before it; per watch.
     pub watch_lagging: u32,
     /// A watch delivers nothing from this event on, as when the other end vanished, and breaks after
     /// [`FaultRates::silence`], when keepalives have failed.
     pub event_silenced: u32,
     /// A watch ends inside an event.
     pub event_torn: u32,
+    /// A watch ends before an event without an error, as when the other end closes its half of the connection.
+    pub event_closed: u32,
     /// Objects in a page of a list, where the client requests more; 0 for as many as it requests.
     pub page_objects: u32,
     pub silence: Duration,
@@ -105,6 +110,8 @@ impl FaultRates {
     pub fn network() -> Self {
         Self {
             timeout_before: 5_000,
+            timeout_after: 2_000,
+            response_late: 20_000,
             slow: 200_000,
             expired: 20_000,
             page_expired: 30_000,
@@ -112,6 +119,7 @@ impl FaultRates {
             event_dropped: 2_000,
             event_silenced: 3_000,
             event_torn: 3_000,
+            event_closed: 3_000,
             page_objects: 2,
             silence: Duration::from_secs(45),
             delay_max: Duration::from_secs(5),
@@ -194,7 +202,12 @@ struct Client {
     rng: ChaCha8Rng,
     counts: Counts,
     partition: WatchValue<bool>,
+    /// Partitions since the start: each breaks the connections of before.
+    partitions: u64,
     outage: Option<Outage>,
+    /// What the client may do; everything where there are none.
+    rights: Option<Rights>,
+    denied: BTreeSet<Right>,
     /// Incremented by each crash.
     incarnation: WatchValue<u64>,
     crash_at: Option<u64>,
@@ -235,14 +248,28 @@ impl Faults {
         self.with(client, |client| client.rates = rates);
     }
 
-    /// Partitions a client from the API server: watches break and requests time out, until [`Faults::heal`].
+    /// Partitions a client from the API server: watches break and requests time out, also those under way, until
+    /// [`Faults::heal`].
     pub fn partition(&self, client: &str) {
-        self.with(client, |client| client.partition.set(true));
+        self.with(client, |client| {
+            client.partitions += 1;
+            client.partition.set(true);
+        });
     }
 
     /// Starts an outage for a client, until [`Faults::heal`]. Open watches continue.
     pub fn set_outage(&self, client: &str, outage: Outage) {
         self.with(client, |client| client.outage = Some(outage));
+    }
+
+    /// Grants a client exactly these rights from now on; everything with `None`. Open watches continue.
+    pub fn set_rights(&self, client: &str, rights: Option<Rights>) {
+        self.with(client, |client| client.rights = rights);
+    }
+
+    /// The rights for lack of which requests of a client were forbidden.
+    pub fn denied(&self, client: &str) -> BTreeSet<Right> {
+        self.with(client, |client| client.denied.clone())
     }
 
     /// Ends the partition and the outage of a client.
@@ -327,7 +354,10 @@ impl Client {
             rng,
             counts: Counts::default(),
             partition: WatchValue::new(false),
+            partitions: 0,
             outage: None,
+            rights: None,
+            denied: BTreeSet::new(),
             incarnation: WatchValue::new(0),
             crash_at: None,
         }

@@ -43,6 +43,8 @@ pub struct Options {
     pub stop_delay: Duration,
     /// How long containers run; until they are stopped without it.
     pub run_for: Option<Duration>,
+    /// Whether the API server has `resource.k8s.io/v1`, so that pods can have claims on devices.
+    pub device_claims: bool,
 }
 
 impl Default for Options {
@@ -52,6 +54,7 @@ impl Default for Options {
             start_delay: Duration::from_secs(1),
             stop_delay: Duration::from_secs(1),
             run_for: None,
+            device_claims: true,
         }
     }
 }
@@ -61,11 +64,12 @@ impl Default for Options {
 /// They read through one client, and each writes through its own child of it, named after its node.
 pub async fn run(connection: Connection, clock: Clock, options: Options) {
     let api = Api::new(connection.client(), CLIENT);
-    let informers =
-        Arc::new(Informers::dynamic_of(KINDS.map(|kind| Informer::dynamic(kind).without_bookmarks())));
+    let kinds = options.kinds();
+    let informer = |kind: &ResourceKind| Informer::dynamic(kind.clone()).without_bookmarks();
+    let informers = Arc::new(Informers::dynamic_of(kinds.iter().map(informer)));
     let (send, mut arrivals) = mpsc::unbounded_channel();
     let workers = Arc::new(NodeWorkers::new(send));
-    for kind in KINDS {
+    for kind in kinds {
         let watched = kind.clone();
         let (workers, weak_informers) = (Arc::clone(&workers), Arc::downgrade(&informers));
         let handler = move |changed: &Value| {
@@ -107,8 +111,14 @@ pub async fn run(connection: Connection, clock: Clock, options: Options) {
     }
 }
 
-const KINDS: [ResourceKind; 5] =
-    [kind::NODE, kind::LEASE, kind::POD, kind::PERSISTENT_VOLUME_CLAIM, kind::RESOURCE_CLAIM];
+impl Options {
+    /// The watched kinds.
+    fn kinds(&self) -> Vec<ResourceKind> {
+        let claims = self.device_claims.then_some(kind::RESOURCE_CLAIM);
+        let always = [kind::NODE, kind::LEASE, kind::POD, kind::PERSISTENT_VOLUME_CLAIM];
+        always.into_iter().chain(claims).collect()
+    }
+}
 
 #[derive(Debug)]
 struct Kubelet {
@@ -118,7 +128,7 @@ struct Kubelet {
 
 impl Kubelet {
     async fn run(self, context: Context, node: String) {
-        context.informers.synced(&KINDS).await;
+        context.informers.synced(&self.options.kinds()).await;
         for pod in context.informers.dynamic(&kind::POD).on_node(&node) {
             self.worker.queue.add(kai_runtime::key_of(&pod));
         }

@@ -17,6 +17,6 @@ pub mod well_known;
 
 pub use cluster::{Builder, Cluster};
 pub use connection::Connection;
-pub use faults::{FaultRates, Faults, Outage};
+pub use faults::{FaultRates, Faults, Outage, Right, Rights};
 pub use journal::Journal;
 pub use node::NodeGroup;

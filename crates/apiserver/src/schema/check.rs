@@ -1,6 +1,7 @@
 //! The value validations of a schema: limits, patterns, enumerations and logical junctors.
 
 use super::parse;
+use super::pattern;
 use super::{Schema, SchemaRef};
 use regex::Regex;
 use serde_json::Value;
@@ -72,7 +73,8 @@ impl Checks {
             multiple_of: raw.get("multipleOf").and_then(Value::as_f64),
             min_length: count("minLength"),
             max_length: count("maxLength"),
-            pattern: pattern.map(|text| Pattern { text: text.to_owned(), regex: Regex::new(text).ok() }),
+            pattern: pattern
+                .map(|text| Pattern { text: text.to_owned(), regex: pattern::compiled(text).ok() }),
             min_items: count("minItems"),
             max_items: count("maxItems"),
             min_properties: count("minProperties"),

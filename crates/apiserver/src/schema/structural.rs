@@ -4,8 +4,8 @@
 //! type. Other schemas that apiextensions-apiserver rejects are rejected too.
 
 use super::parse::strings;
+use super::pattern;
 use crate::field::{Error, Path};
-use regex::Regex;
 use serde_json::{Map, Value, json};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -254,10 +254,10 @@ fn values(raw: &Value, skip_any_of: bool, path: &Path<'_>, errors: &mut Vec<Erro
     if let Some(inner) = raw.get("not").filter(|not| not.is_object()) {
         nested(inner, false, &path.field("not"), errors);
     }
-    let pattern = text(raw, "pattern");
-    if let Err(error) = Regex::new(pattern) {
+    let text = text(raw, "pattern");
+    if let Err(error) = pattern::compiled(text) {
         let detail = format!("must be a valid regular expression, but isn't: {error}");
-        errors.push(Error::invalid(&path.field("pattern"), pattern, detail));
+        errors.push(Error::invalid(&path.field("pattern"), text, detail));
     }
 }
 

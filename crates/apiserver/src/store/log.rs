@@ -77,6 +77,10 @@ impl Changes {
         self.0.push_back(Arc::new(change));
     }
 
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
     pub(super) fn drop_oldest(&mut self) -> Arc<Change> {
         self.0.pop_front().expect("the log order refers to tables with changes")
     }
@@ -97,6 +101,11 @@ pub(super) struct Log {
 }
 
 impl Log {
+    /// An empty log after this revision.
+    pub(super) fn compacted_to(revision: u64) -> Self {
+        Self { compacted: revision, ..Self::default() }
+    }
+
     pub(super) fn note(&mut self, table: TableId, bytes: usize) {
         self.order.push_back(table);
         self.bytes += bytes;
@@ -136,6 +145,8 @@ impl Log {
 pub struct Cursor {
     table: TableId,
     seen: u64,
+    /// Restores of the store before it began.
+    restores: u64,
     changed: Arc<Notify>,
 }
 
@@ -151,7 +162,13 @@ impl Store {
     pub fn cursor(&self, table: TableId, revision: u64) -> Result<Cursor, Compacted> {
         let state = self.read();
         state.log.check_reachable(revision)?;
-        Ok(Cursor { table, seen: revision, changed: Arc::clone(&state.tables[table.index()].changed) })
+        let changed = Arc::clone(&state.tables[table.index()].changed);
+        Ok(Cursor { table, seen: revision, restores: state.restores, changed })
+    }
+
+    /// Whether all objects were replaced since the cursor began.
+    pub fn is_restored_since(&self, cursor: &Cursor) -> bool {
+        self.read().restores != cursor.restores
     }
 
     /// The next batch of changes, without waiting. Fails if the position is compacted.

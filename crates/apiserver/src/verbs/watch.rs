@@ -127,6 +127,8 @@ impl Watch {
             tokio::select! {
                 biased;
                 changes = core.store.next(&mut self.cursor) => match changes {
+                    // Servers restart after a restore of etcd.
+                    _ if core.store.is_restored_since(&self.cursor) => self.ended = true,
                     Ok(changes) if changes.is_empty() => self.ended = !self.is_served(core),
                     Ok(changes) => self.take(&changes),
                     Err(compacted) => self.fail(expired(&compacted)),

@@ -244,7 +244,7 @@ async fn kubectl_get_prints_tables() {
         assert!(wide.contains("NOMINATED NODE   READINESS GATES"), "{wide}");
         let namespaces = kubectl.run("get ns default", "").await;
         assert!(namespaces.starts_with("NAME      STATUS   AGE\ndefault   Active   "), "{namespaces}");
-        let watched = kubectl.run("get pods -w --request-timeout=1s", "").await;
+        let watched = kubectl.run("get pods -w --request-timeout=5s", "").await;
         assert!(watched.contains("web    0/1     Pending"), "{watched}");
         let described = kubectl.run("describe pod web", "").await;
         assert!(described.starts_with("Name:") && described.contains("busybox"), "{described}");

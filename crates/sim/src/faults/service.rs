@@ -1,5 +1,6 @@
 //! The service of one client: forwards requests to the API server, or injects a fault.
 
+use super::rights::Needed;
 use super::{Client, Faults, Outage, lineage, watch_stream};
 use axum::body::Body;
 use bytes::Bytes;
@@ -33,6 +34,8 @@ enum Fault {
     Late(Duration),
     Rejected(StatusCode),
     Outage(Outage),
+    /// With the server's message.
+    Forbidden(String),
     LostBefore(Duration),
     LostAfter(Duration),
     /// The client has crashed: its requests never complete.
@@ -79,7 +82,7 @@ where
         let read = Read::of(request.uri());
         let what = format!("{} {}", request.method(), request.uri());
         let fault = self.fault(request.method(), request.uri().path(), read);
-        let watches = read == Read::Watch;
+        let (watches, partitions) = (read == Read::Watch, self.partitions());
         let (mut parts, body) = request.into_parts();
         if let Some(uri) = self.small_page(&parts.uri) {
             parts.uri = uri;
@@ -90,10 +93,18 @@ where
         let mut late = Duration::ZERO;
         match fault {
             Fault::Passed => {}
-            Fault::Delayed(wait) => tokio::time::sleep(wait).await,
+            Fault::Delayed(wait) => {
+                tokio::time::sleep(wait).await;
+                if self.partitions() != partitions {
+                    return Err(broken().into());
+                }
+            }
             Fault::Late(wait) => late = wait,
             Fault::Rejected(status) => return Ok(rejection(status)),
             Fault::Outage(outage) => return Ok(outage_response(&outage)),
+            Fault::Forbidden(message) => {
+                return Ok(error_response(StatusCode::FORBIDDEN, "Forbidden", &message, 0));
+            }
             Fault::LostBefore(wait) => return Err(timed_out(wait).await.into()),
             Fault::LostAfter(wait) => {
                 let response = self.inner.oneshot(request).await.map_err(Into::into)?;
@@ -102,7 +113,7 @@ where
             }
             Fault::Crashed => return std::future::pending().await,
         }
-        let response = self.inner.oneshot(request).await.map_err(Into::into)?;
+        let response = self.inner.clone().oneshot(request).await.map_err(Into::into)?;
         if watches && response.status().is_success() {
             return Ok(watch_stream::watch(&self.faults, &self.client, response));
         }
@@ -110,6 +121,9 @@ where
         let body = axum::body::to_bytes(body, BODY_BYTES_MAX).await?;
         if !late.is_zero() {
             tokio::time::sleep(late).await;
+            if self.partitions() != partitions {
+                return Err(broken().into());
+            }
         }
         self.faults.journal.note(&self.client, &format!("response {what} {}", parts.status), &body);
         Ok(Response::from_parts(parts, Body::from(body)))
@@ -121,10 +135,18 @@ impl<S> FaultyService<S> {
     fn fault(&self, method: &Method, path: &str, read: Read) -> Fault {
         let mut names = lineage(&self.client).zip(&self.incarnations);
         let found = names.find_map(|(name, incarnation)| {
-            let fault = self.faults.with(name, |client| fault(client, *incarnation, method, path, read));
+            let fault = self.faults.with(name, |client| {
+                let denial = denial(client, name, method, path, read);
+                fault(client, *incarnation, method, path, read, denial)
+            });
             (fault != Fault::Passed).then_some(fault)
         });
         found.unwrap_or(Fault::Passed)
+    }
+
+    /// Partitions of the client and its ancestors since the start.
+    fn partitions(&self) -> u64 {
+        lineage(&self.client).map(|name| self.faults.with(name, |client| client.partitions)).sum()
     }
 
     /// The request for a smaller page, where the client has small pages and asks for a larger one.
@@ -167,7 +189,25 @@ impl Read {
     }
 }
 
-fn fault(client: &mut Client, incarnation: u64, method: &Method, path: &str, read: Read) -> Fault {
+/// Why the rights of a client forbid a request.
+fn denial(client: &mut Client, name: &str, method: &Method, path: &str, read: Read) -> Option<String> {
+    let rights = client.rights.as_ref()?;
+    let needed = Needed::of(method, path, read == Read::Watch)?;
+    if needed.is_granted_by(rights) {
+        return None;
+    }
+    client.denied.insert(needed.right.clone());
+    Some(needed.denial(name))
+}
+
+fn fault(
+    client: &mut Client,
+    incarnation: u64,
+    method: &Method,
+    path: &str,
+    read: Read,
+    denial: Option<String>,
+) -> Fault {
     let rates = client.rates;
     if client.incarnation.get() != incarnation {
         return Fault::Crashed;
@@ -182,6 +222,8 @@ fn fault(client: &mut Client, incarnation: u64, method: &Method, path: &str, rea
     let fault = if partitioned || client.occurs(rates.timeout_before) {
         let wait = if rates.timeout.is_zero() { Duration::from_secs(10) } else { rates.timeout };
         Fault::LostBefore(wait)
+    } else if let Some(message) = denial {
+        Fault::Forbidden(message)
     } else if let Some(outage) = client.outage.as_ref().filter(|outage| outage.applies_to(method, path)) {
         Fault::Outage(outage.clone())
     } else if read == Read::Watch {
@@ -203,6 +245,10 @@ fn fault(client: &mut Client, incarnation: u64, method: &Method, path: &str, rea
         client.counts.faulty_requests += 1;
     }
     fault
+}
+
+fn broken() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionReset, "the connection broke")
 }
 
 async fn timed_out(wait: Duration) -> io::Error {

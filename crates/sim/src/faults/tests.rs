@@ -4,9 +4,11 @@ use super::*;
 use crate::connection::Connection;
 use crate::journal::Lines;
 use futures::{StreamExt, pin_mut};
-use kai_apiserver::{ApiServer, Options};
+use kai_apiserver::{ApiServer, Options, RestoredRevision};
 use kai_clock::Clock;
 use kai_runtime::api::{Api, Error, Part};
+use kai_runtime::health::Health;
+use kai_runtime::informer::{Informer, Informers};
 use kai_runtime::kind::{Key, ResourceKind};
 use kube::core::WatchEvent;
 use serde_json::{Value, json};
@@ -145,6 +147,10 @@ async fn watches_fall_silent_end_inside_an_event_or_lag() {
     let server = TestServer::with(FaultRates { event_torn: ALWAYS, ..FaultRates::default() });
     let seen = events(&server.api("victim"), &server, 2).await;
     assert!(names(&seen).is_empty(), "{seen:?}");
+
+    let server = TestServer::with(FaultRates { event_closed: ALWAYS, ..FaultRates::default() });
+    let seen = events(&server.api("victim"), &server, 2).await;
+    assert!(seen.is_empty(), "{seen:?}");
 
     let delay_max = Duration::from_secs(5);
     let server = TestServer::with(FaultRates { watch_lagging: ALWAYS, delay_max, ..FaultRates::default() });
@@ -354,4 +360,33 @@ async fn unreachable_webhook_with_policy_ignore_only_delays_the_request() {
     assert_eq!(write(&server, "a").await, (None, Duration::from_secs(7)));
     let lines = server.faults.journal().lines();
     assert!(lines.iter().any(|line| line.contains("webhook/hooks.default.svc call LostBefore")), "{lines:?}");
+}
+
+/// Without a look at the server's version after each reconnection, the watch would wait for a version that the server no longer
+/// has.
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn informers_follow_a_server_that_was_restored_from_a_backup() {
+    for revision in [RestoredRevision::AsSaved, RestoredRevision::Bumped] {
+        let server = TestServer::new();
+        let api = server.api("other");
+        api.create_dynamic(&CONFIG, "default", &config("kept")).await.unwrap();
+        let informers = Arc::new(Informers::dynamic_of([Informer::dynamic(CONFIG)]));
+        let mut tasks = tokio::task::JoinSet::new();
+        informers.start(&server.api("victim"), &Health::default(), &mut tasks);
+        informers.synced(&[CONFIG]).await;
+        let backup = server.inner.back_up();
+        let changed = json!({"data": {"x": "lost"}});
+        api.patch_dynamic(&CONFIG, &Key::new("default", "kept"), Part::Main, &changed).await.unwrap();
+        for number in 0..5 {
+            api.create_dynamic(&CONFIG, "default", &config(&format!("lost-{number}"))).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        server.inner.restore(&backup, revision);
+        api.create_dynamic(&CONFIG, "default", &config("new")).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let known = informers.dynamic(&CONFIG).in_namespace("default");
+        let names: Vec<&str> = known.iter().map(|config| kai_object::name(config)).collect();
+        assert_eq!(names, ["kept", "new"], "{revision:?}");
+        assert!(known[0]["data"].is_null(), "{revision:?}: {}", known[0]);
+    }
 }

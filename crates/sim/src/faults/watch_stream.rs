@@ -11,6 +11,7 @@ use kai_runtime::watch_value::WatchValue;
 use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
+use tokio::time::Instant;
 
 const EXPIRED: &[u8] = b"{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\"message\":\"too old resource version: a simulated fault\",\"reason\":\"Expired\",\"code\":410}}\n";
 
@@ -28,6 +29,8 @@ enum Fault {
     Silenced(Duration),
     /// The stream ends inside it.
     Torn,
+    /// The stream ends before it, without an error.
+    Closed,
 }
 
 fn fault(client: &mut Client) -> Fault {
@@ -46,6 +49,8 @@ fn fault(client: &mut Client) -> Fault {
         Fault::Silenced(rates.silence)
     } else if client.occurs(rates.event_torn) {
         Fault::Torn
+    } else if client.occurs(rates.event_closed) {
+        Fault::Closed
     } else {
         Fault::Passed
     };
@@ -75,6 +80,8 @@ struct FaultyWatch {
     repeated: Option<Bytes>,
     /// How much later than they happen events arrive.
     lag: Duration,
+    /// When the cache that serves the watch has caught up with the start of the watch.
+    caught_up: Instant,
     ended: bool,
 }
 
@@ -100,6 +107,7 @@ pub(super) fn watch(faults: &Faults, client: &str, response: Response<Body>) -> 
         rest: Vec::new(),
         repeated: None,
         lag,
+        caught_up: Instant::now() + lag,
         ended: false,
     };
     let events = stream::unfold(watch, |mut watch| async move {
@@ -156,6 +164,10 @@ impl FaultyWatch {
                     self.ended = true;
                     return Some(Ok(event.slice(..event.len() / 2)));
                 }
+                Fault::Closed => {
+                    self.ended = true;
+                    return None;
+                }
             }
         }
     }
@@ -175,12 +187,12 @@ impl FaultyWatch {
             if let Some(line) = self.lines.pop_front() {
                 return Some(Ok(line));
             }
-            let lag = self.lag;
+            let (lag, caught_up) = (self.lag, self.caught_up);
             let chunk = tokio::select! {
                 biased;
                 () = first(&self.incarnations, |(incarnation, start)| incarnation.wait_for(move |now| now != *start)) => return std::future::pending().await,
                 () = first(&self.partitions, |partition| partition.wait_for(|partitioned| partitioned)) => continue,
-                chunk = late(&mut self.chunks, lag) => chunk?,
+                chunk = late(&mut self.chunks, lag, caught_up) => chunk?,
             };
             match chunk {
                 Ok(chunk) => self.split(&chunk),
@@ -205,8 +217,9 @@ impl FaultyWatch {
     }
 }
 
-/// The next chunk, `lag` after it is there. Those that are there already follow at once.
-async fn late<T>(chunks: &mut BoxStream<'static, T>, lag: Duration) -> Option<T> {
+/// The next chunk, `lag` after it is there. Those that are there already follow at once, after `caught_up`.
+async fn late<T>(chunks: &mut BoxStream<'static, T>, lag: Duration, caught_up: Instant) -> Option<T> {
+    tokio::time::sleep_until(caught_up).await;
     if let Some(chunk) = chunks.next().now_or_never() {
         return chunk;
     }
