@@ -29,6 +29,8 @@ pub(crate) struct AssumedBinding {
 #[derive(Debug, Default)]
 pub(crate) struct AssumedBindings {
     bindings: BTreeMap<Key, AssumedBinding>,
+    /// The highest resource version that list and watch have delivered.
+    delivered: u64,
 }
 
 impl AssumedBindings {
@@ -92,6 +94,7 @@ impl AssumedBindings {
 
     /// The watch has delivered a request; returns whether it is to be stored.
     pub(crate) fn observe_applied(&mut self, key: &Key, request: &BindRequest) -> bool {
+        self.advance(request);
         let Some(binding) = self.bindings.get_mut(key) else { return true };
         if is_same(&binding.request, request) {
             self.bindings.remove(key);
@@ -104,6 +107,7 @@ impl AssumedBindings {
 
     /// The watch has delivered a deletion; returns whether the request is to be deleted from the store.
     pub(crate) fn observe_deleted(&mut self, key: &Key, last: &BindRequest) -> bool {
+        self.advance(last);
         let Some(binding) = self.bindings.get_mut(key) else { return true };
         binding.observed = None;
         let is_assumed =
@@ -114,8 +118,18 @@ impl AssumedBindings {
         is_assumed
     }
 
-    /// The watch has delivered a list at a resource version: adds the assumed requests that it cannot contain.
-    pub(crate) fn observe_list(&mut self, listed: &mut Vec<Object>, list_version: u64) {
+    fn advance(&mut self, request: &BindRequest) {
+        let version = request.metadata.resource_version.as_deref().and_then(|text| text.parse().ok());
+        self.delivered = self.delivered.max(version.unwrap_or(0));
+    }
+
+    /// The watch has delivered a list at a resource version: adds the assumed requests that it cannot contain. Returns those
+    /// that were created after the list, or before the server was restored from a backup; only a lookup tells which.
+    pub(crate) fn observe_list(&mut self, listed: &mut Vec<Object>, list_version: u64) -> Vec<Key> {
+        // Lists do not go backwards, unless etcd was restored from a backup that may lack the created requests.
+        let is_restored = list_version < self.delivered;
+        self.delivered = list_version;
+        let mut uncertain = Vec::new();
         let mut same_name: BTreeMap<Key, BindRequest> = BTreeMap::new();
         listed.retain(|object| {
             if let Object::BindRequest(request) = object
@@ -134,12 +148,18 @@ impl AssumedBindings {
                     return false;
                 }
                 // Created before the list was read and not in it: it has been deleted.
-                (Some((_, created)), None) if *created <= list_version => return false,
-                (_, observed) => binding.observed = observed,
+                (Some((_, created)), None) if *created <= list_version || is_restored => return false,
+                (created, observed) => {
+                    if created.is_some() {
+                        uncertain.push(key.clone());
+                    }
+                    binding.observed = observed;
+                }
             }
             listed.push(binding.request.clone().into());
             true
         });
+        uncertain
     }
 }
 

@@ -3,6 +3,7 @@
 //! Updates of one object coalesce: only its latest state is kept, so the queue is bounded by the number of objects and
 //! not by the number of events.
 
+use crate::effect::condition::PodCondition;
 use crate::effect::evict::EvictionResult;
 use crate::usage::Usage;
 use kai_cache::{Kind, Object};
@@ -22,10 +23,20 @@ pub(crate) enum SchedulerEvent {
     BindResponse(Key, api::Result<Value>),
     /// The creation of a bind request failed with this error, and the server has this object under its name.
     BindLookup(Key, api::Error, Option<Value>),
+    /// Whether the server has an assumed bind request that a list lacks.
+    AssumedLookup(Key, bool),
+    /// The response to the deletion of the obsolete bind request with this uid.
+    DeletionResponse(Key, String, api::Result<Value>),
+    /// The backoff after a refused deletion is over.
+    DeletionRetry(Key),
     EvictionResult(EvictionResult),
     Audited(AuditResult),
     /// A query of historical usage succeeded.
     Usage(Usage),
+    /// A condition of a pod was not written, since the pod was in another state.
+    PodConditionConflict(PodCondition),
+    /// The conditions of a group were not written, since the group was in another state.
+    GroupConditionConflict(Key),
     /// The response to a patch of a group's annotations, with the generation of the annotations it wrote.
     AnnotationsWritten(Key, u64, Result<(), AnnotationError>),
 }
@@ -83,12 +94,17 @@ impl Pending {
             SchedulerEvent::Watch(kind, WatchEvent::Invalid(InvalidObject { key, .. })) => {
                 self.latest.remove(&(*kind, Key::new(key.namespace.as_str(), key.name.as_str())));
             }
-            SchedulerEvent::Watch(_, WatchEvent::Listed(..)) => self.latest.clear(),
+            SchedulerEvent::Watch(_, WatchEvent::Listed(..) | WatchEvent::Denied) => self.latest.clear(),
             SchedulerEvent::BindResponse(..)
             | SchedulerEvent::BindLookup(..)
+            | SchedulerEvent::AssumedLookup(..)
+            | SchedulerEvent::DeletionResponse(..)
+            | SchedulerEvent::DeletionRetry(_)
             | SchedulerEvent::EvictionResult(_)
             | SchedulerEvent::Usage(_)
             | SchedulerEvent::Audited(_)
+            | SchedulerEvent::PodConditionConflict(_)
+            | SchedulerEvent::GroupConditionConflict(_)
             | SchedulerEvent::AnnotationsWritten(..) => {}
         }
         self.events.push(event);
@@ -134,7 +150,7 @@ mod tests {
             match event {
                 WatchEvent::Applied(object) => of(object),
                 WatchEvent::Deleted(object) => format!("-{}", of(object)),
-                WatchEvent::Listed(..) | WatchEvent::Invalid(..) => {
+                WatchEvent::Listed(..) | WatchEvent::Invalid(..) | WatchEvent::Denied => {
                     unreachable!("only single pods are pushed")
                 }
             }

@@ -29,7 +29,6 @@ use kai_runtime::Process;
 use scheduler_loop::SchedulerLoop;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
 
 /// Timing of the leader election, as in KAI's scheduler.
 pub const LEASE_TIMING: kai_runtime::leader_election::Timing = kai_runtime::leader_election::Timing {
@@ -43,7 +42,7 @@ pub async fn run(
     mut process: Process,
     mut options: Options,
     plugins: PluginSet,
-    mut queries: mpsc::Receiver<serve::Query>,
+    mut queries: serve::QueryReceiver,
 ) {
     let served = loop {
         match resources::discover(&process.api).await {
@@ -60,7 +59,8 @@ pub async fn run(
     let events = Arc::new(EventQueue::default());
     let kinds = resources::start_informers(&mut process, &events, served);
     let usage = options.usage.clone();
-    let mut scheduler = SchedulerLoop::new(options, &plugins, &process, Arc::clone(&events), kinds);
+    let mut scheduler = SchedulerLoop::new(options, plugins, &process, Arc::clone(&events), kinds);
+    scheduler.serve_plugins(queries.handlers.clone());
     if let Some(source) = usage {
         let (clock, metrics, events) =
             (process.clock, scheduler.metrics.usage_source.clone(), Arc::clone(&events));
@@ -80,7 +80,7 @@ pub async fn run(
         tokio::select! {
             biased;
             () = process.failed() => return,
-            Some(query) = queries.recv() => serve::answer(&mut scheduler, query),
+            Some(query) = queries.receiver.recv() => serve::answer(&mut scheduler, query),
             () = events.ready() => {}
             () = timer => {}
         }

@@ -3,6 +3,7 @@
 mod search;
 
 use indexmap::IndexSet;
+use kai_engine::observer::Moment;
 use kai_engine::outcome::{Outcome, QueueReport};
 use kai_engine::policy::SearchBudgets;
 use parking_lot::Mutex;
@@ -32,6 +33,8 @@ pub(crate) struct Metrics {
     evicted: Arc<Mutex<IndexSet<EvictedLabels, FxBuildHasher>>>,
     pub(crate) search: SearchMetrics,
     plugin_ms: GaugeVec,
+    /// KAI has no such metric.
+    pub(crate) plugin_failures: CounterVec,
     fair_share: [GaugeVec; 3],
     usage: [GaugeVec; 3],
     /// The values of the two above, by queue.
@@ -198,8 +201,13 @@ impl Metrics {
             search: SearchMetrics::new(&builder),
             plugin_ms: builder.gauges(
                 "plugin_scheduling_latency_milliseconds",
-                "Latency of a plugin when a session opens or closes; always 0, since plugins do no work then",
+                "Latency of a plugin's hook when a session opens or closes; 0 without a hook, as for built-in plugins",
                 &["plugin", "OnSession"],
+            ),
+            plugin_failures: builder.counters(
+                "plugin_failures_total",
+                "Callbacks of plugins that are not built in and that panicked, or took so long that it was cut off",
+                &["plugin", "reason"],
             ),
             fair_share: [
                 share("queue_fair_share_cpu_cores", "CPU"),
@@ -225,10 +233,18 @@ impl Metrics {
     ) {
         self.search.set_budgets(budgets);
         for plugin in plugins {
-            for moment in ["OnSessionOpen", "OnSessionClose"] {
-                self.plugin_ms.with_label_values(&[plugin, moment]).set(0.0);
+            for moment in [Moment::Open, Moment::Close] {
+                self.set_plugin_latency(plugin, moment, 0.0);
             }
         }
+    }
+
+    pub(crate) fn set_plugin_latency(&self, plugin: &str, moment: Moment, ms: f64) {
+        let moment = match moment {
+            Moment::Open => "OnSessionOpen",
+            Moment::Close => "OnSessionClose",
+        };
+        self.plugin_ms.with_label_values(&[plugin, moment]).set(ms);
     }
 
     pub(crate) fn count_evicted_pod(&self, labels: EvictedLabels) {

@@ -43,6 +43,8 @@ pub struct Options {
     /// How many interned names of deleted objects the cluster model may keep, beyond as many as it had when it was
     /// built, before it is rebuilt.
     pub stale_names_max: usize,
+    /// How long the callbacks of a plugin that is not built in may take in a cycle, before it is cut off.
+    pub plugin_timeout: Duration,
     /// Seed of the ids of new GPU groups.
     pub seed: u64,
 }
@@ -63,6 +65,7 @@ impl Default for Options {
             report_after: Duration::from_secs(2),
             audit_every: Duration::from_mins(10),
             stale_names_max: 100_000,
+            plugin_timeout: Duration::from_secs(10),
             seed: 0,
         }
     }

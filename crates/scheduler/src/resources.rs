@@ -10,7 +10,7 @@ use kai_cache::object::{
 use kai_cache::snapshot::{Discovery, GroupVersion, ServerVersion};
 use kai_cache::{Kind, Object, Stored};
 use kai_runtime::kind::{self, builtin, group_path};
-use kai_runtime::watch::{self, Source, WatchEvent};
+use kai_runtime::watch::{self, Need, Source, WatchEvent};
 use kai_runtime::{Process, ResourceKind, api, discovery};
 use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
@@ -161,6 +161,11 @@ pub fn visit_kinds(served: ServedApis, visitor: &mut impl KindVisitor) {
     visitor.visit::<Pod>(Some(UNFAILED_PODS));
 }
 
+/// KAI's role does not grant disruption budgets: without them the scheduler evicts as KAI does.
+fn need_of(kind: Kind) -> Need {
+    if kind == Kind::PodDisruptionBudget { Need::Optional } else { Need::Required }
+}
+
 /// Starts one informer for each kind; returns the kinds.
 pub(crate) fn start_informers(
     process: &mut Process,
@@ -186,14 +191,20 @@ impl KindVisitor for Informers<'_> {
     ) {
         let resource = self.served.resource(T::KIND);
         let freshness = self.process.health.watch(&resource.plural);
-        let source = Source { query: query.map(str::to_owned), ..Source::all(resource) };
+        let need = need_of(T::KIND);
+        let source = Source { query: query.map(str::to_owned), need, ..Source::all(resource) };
         let (api, events) = (self.process.api.clone(), Arc::clone(self.events));
         self.kinds.push(T::KIND);
         self.process.tasks.spawn(async move {
-            watch::list_and_watch(&api, &source, &freshness, |event: WatchEvent<T>| {
-                events.push(SchedulerEvent::Watch(T::KIND, into_any_kind(event)));
-            })
-            .await;
+            let compact = |mut object: T| -> Object {
+                // The resource versions of these are read before they are stored; the store compacts them.
+                if !matches!(T::KIND, Kind::PodGroup | Kind::BindRequest) {
+                    object.compact();
+                }
+                object.into()
+            };
+            let handle = |event| events.push(SchedulerEvent::Watch(T::KIND, event));
+            watch::list_and_watch_as(&api, &source, &freshness, compact, handle).await;
         });
     }
 }
@@ -207,5 +218,6 @@ pub fn into_any_kind<T: Into<Object>>(event: WatchEvent<T>) -> WatchEvent<Object
         WatchEvent::Applied(object) => WatchEvent::Applied(object.into()),
         WatchEvent::Deleted(object) => WatchEvent::Deleted(object.into()),
         WatchEvent::Invalid(object) => WatchEvent::Invalid(object),
+        WatchEvent::Denied => WatchEvent::Denied,
     }
 }

@@ -7,19 +7,21 @@ mod audit;
 mod cycle;
 mod cycle_metrics;
 mod input_diagnostics;
+mod obsolete_bind_requests;
+mod plugin_watchdog;
 mod status;
 mod watch_events;
 mod write_results;
 
 use crate::assumed_bindings::AssumedBindings;
 use crate::cycle_trigger::{CycleTrigger, Impact};
-use crate::effect::evict::{self, Batch};
+use crate::effect::evict::{self, Batch, IfDenied};
 use crate::event_queue::{AnnotationError, EventQueue, SchedulerEvent};
 use crate::group_backoff::GroupBackoff;
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::pending_annotations::PendingAnnotations;
-use crate::resources::BIND_REQUEST;
+use crate::serve::plugin_handlers::PluginHandlers;
 use crate::status_reporter::StatusReporter;
 use crate::timers::Timers;
 use crate::usage::Usage;
@@ -31,29 +33,44 @@ use kai_engine::policy::Action;
 use kai_engine::verdict::GroupVerdict;
 use kai_engine::{Outcome, Policy};
 use kai_runtime::api::Api;
+use kai_runtime::degradation::Degradations;
 use kai_runtime::event::Recorder;
-use kai_runtime::writer::{Retry, Write, WritePriority, Writer};
+use kai_runtime::health::Health;
+use kai_runtime::writer::Writer;
 use kai_units::Timestamp;
-use serde_json::json;
+use obsolete_bind_requests::Deletion;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+/// The right to know disruption budgets.
+const LIST_BUDGETS: &str = "list poddisruptionbudgets.policy";
+/// The right to evict pods through the eviction API.
+const EVICT: &str = "create pods/eviction";
+
 pub(crate) struct SchedulerLoop {
     pub(crate) options: Options,
     pub(crate) cache: Cache,
-    /// The policy of cycles with every configured action.
-    all_actions: Policy,
-    allocate_only: Policy,
+    policies: Policies,
+    /// What a configuration may name, to resolve it anew.
+    plugins: PluginSet,
+    /// Plugins that are not called any more, with the reason.
+    cut_off_plugins: BTreeMap<String, String>,
+    /// Where the plugins' HTTP handlers are served.
+    handlers: PluginHandlers,
+    health: Health,
     clock: Clock,
     api: Api,
     writer: Writer,
     recorder: Recorder,
+    degradations: Degradations,
     pub(crate) metrics: Metrics,
     events: Arc<EventQueue>,
     assumed: AssumedBindings,
+    /// Obsolete bind requests that are being deleted.
+    deleting: BTreeMap<Key, Deletion>,
     annotations: PendingAnnotations,
     backoff: GroupBackoff,
     reporter: StatusReporter,
@@ -79,12 +96,12 @@ pub(crate) struct SchedulerLoop {
 impl SchedulerLoop {
     pub(crate) fn new(
         options: Options,
-        plugins: &PluginSet,
+        plugins: PluginSet,
         process: &kai_runtime::Process,
         events: Arc<EventQueue>,
         kinds: impl IntoIterator<Item = Kind>,
     ) -> Self {
-        let all_actions = Policy::resolve(&options.config.engine, &options.params, plugins);
+        let all_actions = Policy::resolve(&options.config.engine, &options.params, &plugins);
         let metrics = Metrics::new(&process.metrics, &options.metrics_namespace);
         metrics.set_configuration(
             &all_actions.budgets,
@@ -93,20 +110,23 @@ impl SchedulerLoop {
         for warning in options.config.warnings.iter().chain(&all_actions.warnings) {
             tracing::warn!(warning, "invalid configuration");
         }
-        let mut allocate_only = all_actions.clone();
-        allocate_only.actions.retain(|action| matches!(action, Action::Allocate));
         Self {
             cache: Cache::new(options.settings.clone()),
             metrics,
             trigger: CycleTrigger::new(options.period),
-            all_actions,
-            allocate_only,
+            policies: Policies::of(all_actions),
+            plugins,
+            cut_off_plugins: BTreeMap::new(),
+            handlers: PluginHandlers::default(),
+            health: process.health.clone(),
             clock: process.clock,
             api: process.api.clone(),
             writer: process.writer.clone(),
             recorder: process.recorder.clone(),
+            degradations: process.degradations.clone(),
             events,
             assumed: AssumedBindings::default(),
+            deleting: BTreeMap::new(),
             annotations: PendingAnnotations::default(),
             backoff: GroupBackoff::default(),
             reporter: StatusReporter::default(),
@@ -160,10 +180,11 @@ impl SchedulerLoop {
             self.report_status(now);
         }
         self.report_diagnostics(now);
-        if self.has_excess_names() {
+        if self.has_excess_names() || self.cache.cluster().dims.is_outdated() {
             self.rebuild_cluster();
         }
-        let idle = self.trigger.next().is_none_or(|(at, _)| at > now + self.options.period);
+        let idle = self.policies.has_custom_actions()
+            || self.trigger.next().is_none_or(|(at, _)| at > now + self.options.period);
         if idle && !self.is_auditing && now.duration_since(self.last_audit) >= self.options.audit_every {
             self.audit();
         }
@@ -185,9 +206,22 @@ impl SchedulerLoop {
                 SchedulerEvent::Watch(kind, event) => self.handle_watch_event(kind, event),
                 SchedulerEvent::BindResponse(key, response) => self.handle_bind_response(&key, response),
                 SchedulerEvent::BindLookup(key, error, found) => self.handle_bind_lookup(&key, &error, found),
+                SchedulerEvent::AssumedLookup(key, exists) => self.handle_assumed_lookup(&key, exists),
+                SchedulerEvent::DeletionResponse(key, uid, response) => {
+                    self.handle_deletion(key, &uid, response)
+                }
+                SchedulerEvent::DeletionRetry(key) => self.retry_deletion(&key),
                 SchedulerEvent::EvictionResult(result) => self.handle_eviction_result(result),
                 SchedulerEvent::Usage(usage) => self.handle_usage(usage),
                 SchedulerEvent::Audited(result) => self.handle_audit(result),
+                SchedulerEvent::PodConditionConflict(condition) => {
+                    self.reporter.retries.add_pod(condition, Instant::now() + self.options.report_after);
+                    Impact::None
+                }
+                SchedulerEvent::GroupConditionConflict(group) => {
+                    self.reporter.retries.add_group(group, Instant::now() + self.options.report_after);
+                    Impact::None
+                }
                 SchedulerEvent::AnnotationsWritten(group, generation, outcome) => {
                     self.annotations.confirm(&group, generation, outcome);
                     Impact::None
@@ -216,7 +250,10 @@ impl SchedulerLoop {
             .flatten()
             .min();
         let instant = Instant::now();
-        self.trigger.set_timer(next.map(|at| instant_of(at, now, instant)));
+        let next = next.map(|at| instant_of(at, now, instant));
+        // A custom action may read the time, so it runs once a period, as every action does in KAI.
+        let periodic = self.policies.has_custom_actions().then(|| instant + self.options.period);
+        self.trigger.set_timer([next, periodic].into_iter().flatten().min());
     }
 
     fn has_stale_groups(&self) -> bool {
@@ -250,8 +287,11 @@ impl SchedulerLoop {
 
     fn evict(&mut self, batch: Batch) {
         let (api, events, how) = (self.api.clone(), Arc::clone(&self.events), self.options.eviction_method());
+        // Budgets that cannot be read are not honoured by any other way either.
+        let denied =
+            if self.degradations.is_missing(LIST_BUDGETS) { IfDenied::Delete } else { IfDenied::Refuse };
         self.tasks.spawn(async move {
-            let result = evict::run(api, batch, how).await;
+            let result = evict::run(api, batch, how, denied).await;
             events.push(SchedulerEvent::EvictionResult(result));
         });
     }
@@ -264,28 +304,44 @@ impl SchedulerLoop {
         self.tasks.spawn(work(self.api.clone()));
     }
 
-    fn delete_bind_request(&self, key: &Key) {
-        let Some(request) = self.cache.store().objects().bind_requests.get(key) else { return };
-        let key = key.clone();
-        self.writer.submit(Write {
-            priority: WritePriority::Action,
-            path: BIND_REQUEST.path_of(&key),
-            object: (BIND_REQUEST.clone(), key),
-            slot: Some("delete"),
-            method: "DELETE",
-            content_type: "application/json",
-            body: json!({
-                "apiVersion": "v1", "kind": "DeleteOptions",
-                "preconditions": {"uid": request.metadata.uid},
-            }),
-            retry: Retry::UntilAnswered,
-            done: None,
-        });
-    }
-
     /// The policy of cycles with every configured action.
     pub(crate) fn policy(&self) -> &Policy {
-        &self.all_actions
+        &self.policies.all_actions
+    }
+
+    /// Serves the HTTP handlers of plugins there.
+    pub(crate) fn serve_plugins(&mut self, handlers: PluginHandlers) {
+        handlers.set(&self.policies.all_actions.registry, &self.metrics.plugin_failures);
+        self.handlers = handlers;
+    }
+
+    /// Resolves the configuration anew, so that plugins register new entries.
+    fn resolve_policies(&mut self) {
+        let (config, params) = (&self.options.config.engine, &self.options.params);
+        self.policies = Policies::of(Policy::resolve(config, params, &self.plugins));
+        self.serve_plugins(self.handlers.clone());
+    }
+}
+
+/// The policies of cycles.
+struct Policies {
+    all_actions: Arc<Policy>,
+    allocate_only: Arc<Policy>,
+    /// For audits: plugins would count them as cycles.
+    built_in: Policy,
+}
+
+impl Policies {
+    fn of(all_actions: Policy) -> Self {
+        let mut allocate_only = all_actions.clone();
+        allocate_only.actions.retain(|action| matches!(action, Action::Allocate));
+        let built_in = all_actions.without_callbacks();
+        Self { all_actions: Arc::new(all_actions), allocate_only: Arc::new(allocate_only), built_in }
+    }
+
+    /// Whether some action may decide without an event: it is the plugin's to say when.
+    fn has_custom_actions(&self) -> bool {
+        self.all_actions.actions.iter().any(|action| matches!(action, Action::Custom(_)))
     }
 }
 

@@ -1,4 +1,7 @@
-//! HTTP endpoints of the scheduler: a snapshot of its objects, the job order, and the verdict of a group.
+//! HTTP endpoints of the scheduler: a snapshot of its objects, the job order, the verdict of a group, and the handlers of
+//! plugins.
+
+pub(crate) mod plugin_handlers;
 
 use crate::resources;
 use crate::scheduler_loop::SchedulerLoop;
@@ -15,10 +18,12 @@ use kai_engine::explain;
 use kai_engine::input::Key;
 use kai_engine::order::listing;
 use kai_engine::verdict::{GroupVerdict, Verdict};
+use plugin_handlers::PluginHandlers;
 use serde_json::{Value, json};
 use std::io::{BufWriter, Write};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
 /// Parts of a snapshot that are written before the client has received them.
@@ -26,6 +31,9 @@ const SNAPSHOT_CHUNKS_MAX: usize = 4;
 const SNAPSHOT_CHUNK_BYTES: usize = 1 << 16;
 /// A snapshot is complete enough without discovery: an aggregated API may never answer.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Snapshots that are made at the same time: each holds its objects until the client has received them.
+const SNAPSHOTS_MAX: usize = 2;
 
 /// A request to the scheduler loop, with the channel of its response.
 #[derive(Debug)]
@@ -42,12 +50,23 @@ pub enum Query {
 #[derive(Clone, Debug)]
 pub struct Queries {
     sender: mpsc::Sender<Query>,
+    handlers: PluginHandlers,
+    snapshots: Arc<Semaphore>,
+}
+
+/// The end of the channel that the scheduler loop receives from.
+#[derive(Debug)]
+pub struct QueryReceiver {
+    pub(crate) receiver: mpsc::Receiver<Query>,
+    pub(crate) handlers: PluginHandlers,
 }
 
 /// The channel of requests: the handle, and the end that the scheduler loop receives from.
-pub fn queries() -> (Queries, mpsc::Receiver<Query>) {
+pub fn queries() -> (Queries, QueryReceiver) {
     let (sender, receiver) = mpsc::channel(16);
-    (Queries { sender }, receiver)
+    let handlers = PluginHandlers::default();
+    let snapshots = Arc::new(Semaphore::new(SNAPSHOTS_MAX));
+    (Queries { sender, handlers: handlers.clone(), snapshots }, QueryReceiver { receiver, handlers })
 }
 
 impl Queries {
@@ -63,11 +82,15 @@ pub fn router(queries: Queries) -> Router {
         .route("/get-snapshot", get(snapshot))
         .route("/get-job-order", get(job_order))
         .route("/explain/{namespace}/{group}", get(explain_group))
+        .fallback(plugin_handlers::answer)
         .with_state(queries)
 }
 
 /// A zip file in KAI's snapshot format. It is written on a thread of its own while it is sent.
 async fn snapshot(State(queries): State<Queries>) -> Result<Response, StatusCode> {
+    let Ok(permit) = Arc::clone(&queries.snapshots).try_acquire_owned() else {
+        return Err(StatusCode::TOO_MANY_REQUESTS);
+    };
     let snapshot = queries.send(Query::Snapshot).await?;
     let (sender, receiver) = mpsc::channel(SNAPSHOT_CHUNKS_MAX);
     tokio::task::spawn_blocking(move || {
@@ -77,6 +100,7 @@ async fn snapshot(State(queries): State<Queries>) -> Result<Response, StatusCode
             // The client has disconnected, or the transfer is cut off: the status has been sent already.
             let _ = sender.blocking_send(Err(error));
         }
+        drop(permit);
     });
     let chunks = futures::stream::unfold(receiver, async |mut receiver| {
         let chunk: std::io::Result<Vec<u8>> = receiver.recv().await?;
@@ -192,4 +216,32 @@ fn placed(scheduler: &SchedulerLoop, key: &Key) -> Option<Value> {
         "namespace": key.namespace, "name": key.name, "queue": group.spec.queue, "pending": 0,
         "leading": {"message": "it has no pending pods", "hint": null}, "further": [],
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::Request;
+    use tower::ServiceExt as _;
+
+    #[tokio::test]
+    async fn more_snapshots_at_the_same_time_than_allowed_are_refused() {
+        let (queries, mut loop_end) = queries();
+        let request = || Request::get("/get-snapshot").body(Body::empty()).unwrap();
+        let mut waiting = Vec::new();
+        // A request holds its permit as long as the loop has not answered it.
+        let mut unanswered = Vec::new();
+        for _ in 0..SNAPSHOTS_MAX {
+            let router = router(queries.clone());
+            waiting.push(tokio::spawn(async move { router.oneshot(request()).await.unwrap().status() }));
+            unanswered.push(loop_end.receiver.recv().await.unwrap());
+        }
+        let refused = router(queries.clone()).oneshot(request()).await.unwrap();
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+        drop(unanswered);
+        for waiting in waiting {
+            assert_eq!(waiting.await.unwrap(), StatusCode::SERVICE_UNAVAILABLE, "the loop has dropped them");
+        }
+        assert_eq!(queries.snapshots.available_permits(), SNAPSHOTS_MAX);
+    }
 }

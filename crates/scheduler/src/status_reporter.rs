@@ -1,9 +1,10 @@
 //! The conditions and events that pending groups and pods already carry, so that an unchanged one is not written again.
 
-use crate::effect::condition;
+use crate::effect::condition::{self, PodCondition};
 use kai_api::pod_group::SchedulingCondition;
 use kai_engine::input::Key;
 use kai_engine::verdict::GroupVerdict;
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::Instant;
 
@@ -17,8 +18,48 @@ pub(crate) struct ReportedStatus {
     pub(crate) source: Option<(GroupVerdict, Option<u64>)>,
     /// The messages of its pods' conditions, by pod and uid.
     pub(crate) pods: BTreeMap<(Key, String), String>,
-    /// The conditions as they were last written.
-    pub(crate) conditions: Option<Vec<SchedulingCondition>>,
+}
+
+/// Conditions whose write conflicted with another one, by the time of the next attempt. By then the watch has delivered
+/// the state that the write conflicted with.
+#[derive(Debug, Default)]
+pub(crate) struct ConditionRetries {
+    pods: BTreeMap<Key, (Instant, PodCondition)>,
+    groups: BTreeMap<Key, Instant>,
+}
+
+impl ConditionRetries {
+    pub(crate) fn add_pod(&mut self, condition: PodCondition, at: Instant) {
+        self.pods.insert(condition.pod.clone(), (at, condition));
+    }
+
+    pub(crate) fn add_group(&mut self, group: Key, at: Instant) {
+        self.groups.insert(group, at);
+    }
+
+    /// A later condition of the pod is written, or it is bound.
+    pub(crate) fn forget_pod(&mut self, pod: &Key) {
+        self.pods.remove(pod);
+    }
+
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.pods.values().map(|(at, _)| *at).chain(self.groups.values().copied()).min()
+    }
+
+    pub(crate) fn take_due(&mut self, now: Instant) -> (Vec<PodCondition>, Vec<Key>) {
+        let pods = self.pods.extract_if(.., |_, (at, _)| *at <= now).map(|(_, (_, condition))| condition);
+        let pods = pods.collect();
+        (pods, self.groups.extract_if(.., |_, at| *at <= now).map(|(group, _)| group).collect())
+    }
+}
+
+/// The latest resource versions that the watch has delivered.
+#[derive(Debug, Default)]
+pub(crate) struct ObservedVersions {
+    /// Of pending pods.
+    pub(crate) pods: FxHashMap<Key, u64>,
+    /// Of groups of this node pool.
+    pub(crate) groups: FxHashMap<Key, u64>,
 }
 
 #[derive(Debug, Default)]
@@ -28,6 +69,8 @@ pub(crate) struct StatusReporter {
     pub(crate) with_conditions: BTreeSet<Key>,
     /// The nodes that pods are pipelined to, as last reported.
     pub(crate) pipelined: BTreeMap<Key, String>,
+    pub(crate) retries: ConditionRetries,
+    pub(crate) versions: ObservedVersions,
 }
 
 impl StatusReporter {
@@ -40,8 +83,17 @@ impl StatusReporter {
                 message: None,
                 source: None,
                 pods: BTreeMap::new(),
-                conditions: None,
             });
+        }
+    }
+
+    /// Reports on a group again, whose conditions could not be written.
+    pub(crate) fn report_again(&mut self, group: Key) {
+        match self.pending.get_mut(&group) {
+            Some(status) => (status.message, status.source) = (None, None),
+            None => {
+                self.with_conditions.insert(group);
+            }
         }
     }
 
@@ -62,10 +114,7 @@ impl StatusReporter {
         stored: &[SchedulingCondition],
         new: SchedulingCondition,
     ) -> Option<Vec<SchedulingCondition>> {
-        let status = self.pending.get_mut(group)?;
-        let known = status.conditions.as_deref().unwrap_or(stored);
-        let list = condition::upsert(known, new)?;
-        status.conditions = Some(list.clone());
+        let list = condition::upsert(stored, new)?;
         self.with_conditions.insert(group.clone());
         Some(list)
     }

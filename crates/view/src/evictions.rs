@@ -65,7 +65,10 @@ fn queues(why: &EvictionReason) -> Option<(&QueueChange, &QueueChange)> {
     match why {
         EvictionReason::AboveShare { reclaimer, victim }
         | EvictionReason::AboveQuota { reclaimer, victim } => Some((reclaimer, victim)),
-        EvictionReason::Moved { .. } | EvictionReason::Priority { .. } | EvictionReason::Stale { .. } => None,
+        EvictionReason::Moved { .. }
+        | EvictionReason::Priority { .. }
+        | EvictionReason::Stale { .. }
+        | EvictionReason::Custom { .. } => None,
     }
 }
 
@@ -174,6 +177,7 @@ fn victims(victims: &Victims<'_>) -> VictimsView {
             ("priority", json!({ "priority": preemptor, "victim_priority": victim }))
         }
         EvictionReason::Stale { since } => ("stale", json!({ "since": Timestamp(*since).to_string() })),
+        EvictionReason::Custom { message } => ("custom", json!({ "message": message })),
     };
     VictimsView {
         group: victims.group.map(ToString::to_string),

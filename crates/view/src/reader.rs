@@ -148,6 +148,7 @@ impl ClusterReader {
                 WatchEvent::Invalid(InvalidObject { key, .. }) => {
                     store.delete(kind, &kai_engine::input::Key::new(key.namespace, key.name));
                 }
+                WatchEvent::Denied => store.reset(kind, Vec::new()),
             }
         }
         has_events
@@ -193,7 +194,7 @@ impl Listing {
                 WatchEvent::Invalid(InvalidObject { key, reason: why, .. }) => {
                     undecodable.push(format!("`{key}` ({why})"));
                 }
-                WatchEvent::Applied(_) | WatchEvent::Deleted(_) => {}
+                WatchEvent::Applied(_) | WatchEvent::Deleted(_) | WatchEvent::Denied => {}
             }
         }
         if undecodable.is_empty() {

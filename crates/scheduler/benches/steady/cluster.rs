@@ -2,7 +2,8 @@
 //!
 //! A hundred queues are allocated exactly their quota, half of it by gangs of one node, half by single pods. Beside them
 //! run pods without GPUs, of this scheduler and of others. Pending pods have a lower priority than running ones, and their
-//! queues are at their quota, so that no victims exist for them.
+//! queues are at their quota, so that no victims exist for them. With [`Quotas::Half`] the same queues hold twice their
+//! quota, and one further queue holds nothing, so that every running group is a candidate for its reclaim.
 
 use serde_json::{Value, json};
 
@@ -11,6 +12,17 @@ const GPUS: usize = 8;
 /// Pods of this scheduler without GPUs on each node.
 const OURS: usize = 7;
 const NAMESPACE: &str = "team";
+/// The queue that holds nothing.
+const STARVED: &str = "starved";
+
+/// How the quotas of the queues compare with what they hold.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Quotas {
+    /// Equal.
+    Exact,
+    /// Half of it.
+    Half,
+}
 
 /// The size of the cluster.
 pub(crate) struct BenchCluster {
@@ -18,13 +30,14 @@ pub(crate) struct BenchCluster {
     /// All pods, pending ones included.
     pub(crate) pods: usize,
     pub(crate) pending: usize,
+    pub(crate) quotas: Quotas,
 }
 
 impl BenchCluster {
     pub(crate) fn count(&self, resource: &str) -> usize {
         match resource {
             "nodes" => self.nodes,
-            "queues" => TEAMS + 1,
+            "queues" => TEAMS + 2,
             "priorityclasses" => PRIORITIES.len(),
             "podgroups" => self.nodes.div_ceil(2) + self.nodes / 2 * GPUS + self.nodes * OURS + self.pending,
             "pods" => self.pods,
@@ -45,10 +58,14 @@ impl BenchCluster {
 
     fn queue(&self, at: usize) -> Value {
         let free = json!({"quota": -1, "overQuotaWeight": 1, "limit": -1});
-        let share = if at == 0 { self.nodes * GPUS } else { self.nodes * GPUS / TEAMS };
+        let held = self.nodes * GPUS / TEAMS;
+        let (name, parent, share) = match at {
+            0 => ("org".to_owned(), "", self.nodes * GPUS),
+            1..=TEAMS if self.quotas == Quotas::Half => (team(at - 1), "org", held / 2),
+            1..=TEAMS => (team(at - 1), "org", held),
+            _ => (STARVED.to_owned(), "org", held),
+        };
         let gpu = json!({"quota": share, "overQuotaWeight": 1, "limit": -1});
-        let parent = if at == 0 { "" } else { "org" };
-        let name = if at == 0 { "org".to_owned() } else { team(at - 1) };
         json!({
             "apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": meta("", &name),
             "spec": {"parentQueue": parent, "resources": {"cpu": free, "memory": free, "gpu": gpu}},
@@ -112,6 +129,28 @@ pub(crate) fn pending_group(at: usize) -> Value {
 
 pub(crate) fn pending_pod(at: usize) -> Value {
     pod(&wait(at), at, &wait(at), 1 << (at / TEAMS % 4), "train")
+}
+
+/// The group of a pod of the queue that holds nothing.
+pub(crate) fn reclaiming_group(at: usize) -> Value {
+    let mut group = group(&reclaim(at), 0, 1, "train");
+    group["spec"]["queue"] = Value::from(STARVED);
+    group
+}
+
+/// A pending pod of that queue, with one GPU.
+pub(crate) fn reclaiming_pod(at: usize) -> Value {
+    let mut pod = pod(&reclaim(at), 0, &reclaim(at), 1, "train");
+    pod["metadata"]["labels"]["kai.scheduler/queue"] = Value::from(STARVED);
+    pod
+}
+
+/// The running pod with one GPU that has a name.
+pub(crate) fn named(name: &str) -> Value {
+    let mut parts = name.split('-').skip(1).map(|part| part.parse::<usize>().expect("a number"));
+    let mut next = || parts.next().expect("the name of a running pod has two numbers");
+    let (node, place) = (next(), next());
+    gpu_pod(node * GPUS + place)
 }
 
 /// A pod in the phase `Running` on a node.
@@ -200,6 +239,10 @@ fn single(at: usize) -> String {
 /// The smallest requests come first by name, so that a deleted pod is replaced by one of the same size.
 fn wait(at: usize) -> String {
     format!("wait-{at:05}")
+}
+
+fn reclaim(at: usize) -> String {
+    format!("reclaim-{at}")
 }
 
 fn plain(at: usize) -> String {

@@ -9,7 +9,7 @@
 mod cluster;
 mod server;
 
-use cluster::BenchCluster;
+use cluster::{BenchCluster, Quotas};
 use kai_clock::Clock;
 use kai_engine::plugin::PluginSet;
 use kai_runtime::Process;
@@ -36,8 +36,13 @@ fn main() {
     let mut next = |default| sizes.next().unwrap_or(default);
     let (nodes, pods, pending, rounds) = (next(4_000), next(140_000), next(500), next(20));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    let cluster = BenchCluster { nodes, pods, pending };
-    let measured = runtime.expect("a runtime").block_on(measure(cluster, rounds));
+    let runtime = runtime.expect("a runtime");
+    let size = |quotas| BenchCluster { nodes, pods, pending, quotas };
+    let mut measured = runtime.block_on(measure(size(Quotas::Exact), rounds));
+    let reclaims = runtime.block_on(measure(size(Quotas::Half), rounds));
+    if let (Some(all), Some(more)) = (measured["changes"].as_array_mut(), reclaims["changes"].as_array()) {
+        all.extend(more.iter().cloned());
+    }
     println!("{measured}");
 }
 
@@ -85,7 +90,7 @@ impl Costs {
 }
 
 async fn measure(cluster: BenchCluster, rounds: usize) -> Value {
-    let (nodes, pods, pending) = (cluster.nodes, cluster.pods, cluster.pending);
+    let BenchCluster { nodes, pods, pending, quotas } = cluster;
     let server = Server::new(cluster);
     let clock = Clock::starting_at(NOW.parse().expect("a time"));
     let process = Process::start(Api::new(server.client(), "kai-scheduler"), clock, "kai-scheduler");
@@ -99,7 +104,10 @@ async fn measure(cluster: BenchCluster, rounds: usize) -> Value {
     let writes = server.take_writes();
     let evicted = writes.iter().find(|write| write.path.ends_with("/eviction"));
     assert!(evicted.is_none(), "nothing is evicted in an idle cluster: {evicted:?}");
-    let costs = changes(&server, nodes, pending, rounds).await;
+    let costs = match quotas {
+        Quotas::Exact => changes(&server, nodes, pending, rounds).await,
+        Quotas::Half => reclaims(&server, rounds).await,
+    };
     scheduler.abort();
     json!({
         "nodes": nodes, "pods": pods, "pending": pending, "rounds": rounds, "start_ms": start_ms,
@@ -145,6 +153,40 @@ async fn changes(server: &Server, nodes: usize, pending: usize, rounds: usize) -
         starts.measure(|| run(server, &made[0].body, round * 2 + 1)).await;
     }
     vec![labels, creates, deletes, ends, starts]
+}
+
+/// A queue that is owed GPUs wants one more in each round.
+async fn reclaims(server: &Server, rounds: usize) -> Vec<Costs> {
+    let mut wants = Costs::new("a queue reclaims one GPU from a hundred queues over their share");
+    let mut starts = Costs::new("its victim ends and it is bound");
+    for round in 0..rounds {
+        let create = || {
+            server.emit("ADDED", "podgroups", cluster::reclaiming_group(round));
+            server.emit("ADDED", "pods", cluster::reclaiming_pod(round));
+        };
+        wants.measure(create).await;
+        let writes = server.take_writes();
+        let evicted = writes.iter().filter_map(|write| {
+            write.path.strip_prefix("pods/").and_then(|rest| rest.strip_suffix("/eviction"))
+        });
+        let evicted: Vec<String> = evicted.map(str::to_owned).collect();
+        assert_eq!(evicted.len(), 1, "one pod is evicted: {writes:?}");
+        let victim = cluster::named(&evicted[0]);
+        let node = victim["spec"]["nodeName"].clone();
+        starts.measure(|| server.emit("DELETED", "pods", victim)).await;
+        let made = server.take_writes().into_iter().find(|write| write.path == "bindrequests");
+        let made = made.expect("the pod is bound").body;
+        assert_eq!(made["spec"]["selectedNode"], node, "on the freed GPU");
+        let mut bound = made.clone();
+        bound["metadata"]["uid"] = Value::from("created");
+        server.emit("ADDED", "bindrequests", bound.clone());
+        let mut running = cluster::running(cluster::reclaiming_pod(round), 0);
+        running["spec"]["nodeName"] = node;
+        server.emit("MODIFIED", "pods", running);
+        server.emit("DELETED", "bindrequests", bound);
+        tokio::time::sleep(SETTLE).await;
+    }
+    vec![wants, starts]
 }
 
 /// Emits the events of the binder and the kubelet for a bound pod.

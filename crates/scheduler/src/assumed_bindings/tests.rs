@@ -34,9 +34,10 @@ impl Fixture {
         self.store.objects().bind_requests.get(&self.key).map(|request| request.spec.selected_node.as_str())
     }
 
-    fn relist(&mut self, mut listed: Vec<Object>, version: u64) {
-        self.assumed.observe_list(&mut listed, version);
+    fn relist(&mut self, mut listed: Vec<Object>, version: u64) -> Vec<Key> {
+        let uncertain = self.assumed.observe_list(&mut listed, version);
         self.store.reset(Kind::BindRequest, listed);
+        uncertain
     }
 }
 
@@ -47,6 +48,16 @@ fn older_request_of_the_same_name_does_not_replace_the_assumed_one() {
     assert!(!fixture.assumed.observe_applied(&fixture.key, &old));
     assert!(!fixture.assumed.observe_deleted(&fixture.key, &old));
     assert_eq!(fixture.node(), Some("n2"));
+}
+
+#[test]
+fn list_after_a_restore_of_etcd_removes_a_created_request_that_it_lacks() {
+    let mut fixture = Fixture::new();
+    fixture.relist(Vec::new(), 20);
+    let created = json!(request("new", "n2", Some("u-new"), 21));
+    fixture.assumed.confirm(&fixture.key, &created, &mut fixture.store);
+    fixture.relist(Vec::new(), 12);
+    assert_eq!(fixture.node(), None, "the backup was made before the request was created");
 }
 
 #[test]
@@ -78,4 +89,16 @@ fn watch_event_may_arrive_before_the_response() {
     assert!(fixture.assumed.observe_applied(&fixture.key, &created), "it is the assumed request");
     assert_eq!(fixture.assumed.len(), 0);
     assert!(fixture.assumed.confirm(&fixture.key, &json!(created), &mut fixture.store).is_none());
+}
+
+#[test]
+fn created_request_that_an_older_list_lacks_is_looked_up() {
+    let mut fixture = Fixture::new();
+    assert!(fixture.relist(Vec::new(), 5).is_empty(), "its creation is in flight");
+    let created = json!(request("new", "n2", Some("u-new"), 9));
+    fixture.assumed.confirm(&fixture.key, &created, &mut fixture.store);
+    assert_eq!(fixture.relist(Vec::new(), 8), [fixture.key.clone()]);
+    assert_eq!(fixture.node(), Some("n2"), "until the lookup shows that it does not exist");
+    assert!(fixture.relist(Vec::new(), 9).is_empty(), "it has been deleted");
+    assert_eq!(fixture.node(), None);
 }

@@ -57,6 +57,7 @@ pub(crate) fn request(bind: &Bind, options: &Options, objects: &Objects) -> Bind
             name: Some(bind.pod.name.clone()),
             namespace: Some(bind.pod.namespace.clone()),
             labels: Some(labels),
+            annotations: Some(bind.annotations.0.clone()).filter(|annotations| !annotations.is_empty()),
             owner_references: Some(vec![owner]),
             ..ObjectMeta::default()
         },

@@ -9,7 +9,7 @@ use kai_engine::explain::{self, Explanation};
 use kai_engine::input::Key;
 use kai_engine::verdict::GroupVerdict;
 use kai_runtime::kind::POD;
-use kai_runtime::writer::{Retry, Write, WritePriority};
+use kai_runtime::writer::{Done, Retry, Write, WritePriority};
 use serde_json::{Value, json};
 
 /// Write queue slots: a newer write to the same slot of an object replaces a queued one.
@@ -76,8 +76,25 @@ fn explanation(explanation: &Explanation) -> UnschedulableExplanation {
     }
 }
 
+/// A condition `PodScheduled` with the status `False`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PodCondition {
+    pub(crate) pod: Key,
+    pub(crate) uid: String,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
 /// Writes the conditions of a group; an empty list removes them.
-pub(crate) fn write_group(group: &Key, conditions: &[SchedulingCondition]) -> Write {
+///
+/// The list holds conditions of other node pools too: the write fails with a conflict if the group is no longer in the
+/// state of `version`, from which the list was computed.
+pub(crate) fn write_group(
+    group: &Key,
+    conditions: &[SchedulingCondition],
+    version: u64,
+    done: Done,
+) -> Write {
     let key = group.clone();
     let conditions = if conditions.is_empty() { Value::Null } else { json!(conditions) };
     Write {
@@ -87,14 +104,21 @@ pub(crate) fn write_group(group: &Key, conditions: &[SchedulingCondition]) -> Wr
         slot: Some(GROUP_SLOT),
         method: "PATCH",
         content_type: "application/merge-patch+json",
-        body: json!({"status": {"schedulingConditions": conditions}}),
+        body: json!({
+            "metadata": {"resourceVersion": version.to_string()},
+            "status": {"schedulingConditions": conditions},
+        }),
         retry: Retry::UntilAnswered,
-        done: None,
+        done: Some(done),
     }
 }
 
-/// Writes the condition `PodScheduled` with the status `False`.
-pub(crate) fn write_pod(pod: &Key, uid: &str, reason: &str, message: &str, time: &str) -> Write {
+/// Writes a condition of a pod.
+///
+/// The write fails with a conflict on another pod of the same name, and if the pod is no longer in the state of `version`:
+/// it may have been bound, and `PodScheduled` is `True` then.
+pub(crate) fn write_pod(condition: &PodCondition, version: u64, time: &str, done: Done) -> Write {
+    let PodCondition { pod, uid, reason, message } = condition;
     let key = pod.clone();
     let condition = json!({
         "type": "PodScheduled", "status": "False", "reason": reason, "message": message,
@@ -107,10 +131,12 @@ pub(crate) fn write_pod(pod: &Key, uid: &str, reason: &str, message: &str, time:
         slot: Some(POD_SLOT),
         method: "PATCH",
         content_type: "application/strategic-merge-patch+json",
-        // The uid makes the patch fail with a conflict on another pod of the same name.
-        body: json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}}),
+        body: json!({
+            "metadata": {"uid": uid, "resourceVersion": version.to_string()},
+            "status": {"conditions": [condition]},
+        }),
         retry: Retry::UntilAnswered,
-        done: None,
+        done: Some(done),
     }
 }
 

@@ -3,6 +3,9 @@
 //! Before the first victim of a batch is evicted, all of them are evicted as a dry run, so that a rejection costs nothing.
 //! A rejection after that, because another client used up a disruption budget in between, stops the rest of the batch.
 //! The requests of a batch are sent in parallel.
+//!
+//! Where the role grants deletions but not the eviction API, as KAI's does, a deletion would bypass disruption budgets. The
+//! pods are deleted only where budgets are not known either; otherwise the evictions are rejected.
 
 use crate::options::Eviction;
 use futures::future::join_all;
@@ -41,6 +44,22 @@ pub(crate) struct Victim {
     pub(crate) message: String,
 }
 
+/// What to do where the role does not grant the eviction API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IfDenied {
+    /// As KAI: budgets are not known.
+    Delete,
+    /// A deletion would bypass the budgets.
+    Refuse,
+}
+
+/// How a pod was evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Via {
+    EvictionApi,
+    Deletion,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct EvictionResult {
     pub(crate) preemptor: Option<Key>,
@@ -49,38 +68,51 @@ pub(crate) struct EvictionResult {
     pub(crate) kept: Vec<Victim>,
     /// Why the first of them was not evicted.
     pub(crate) rejection: Option<String>,
+    /// Whether the role grants the eviction API; `None` where it was not used.
+    pub(crate) may_evict: Option<bool>,
 }
 
-pub(crate) async fn run(api: Api, batch: Batch, how: Eviction) -> EvictionResult {
+pub(crate) async fn run(api: Api, batch: Batch, how: Eviction, denied: IfDenied) -> EvictionResult {
     let Batch { preemptor, victims, time } = batch;
     // With a single victim, its eviction itself shows whether it is refused.
     if how == Eviction::Api && victims.len() > 1 {
-        let results = in_parallel(&victims, |victim| dry_run(&api, victim)).await;
+        let results = in_parallel(&victims, |victim| dry_run(&api, victim, denied)).await;
         if let Some(rejection) = first_rejection(&victims, &results) {
             return EvictionResult {
                 preemptor,
                 evicted: Vec::new(),
                 kept: victims,
                 rejection: Some(rejection),
+                may_evict: may_evict(&results),
             };
         }
     }
-    let results = in_parallel(&victims, |victim| evict(&api, victim, how, &time)).await;
+    let results = in_parallel(&victims, |victim| evict(&api, victim, how, denied, &time)).await;
     let rejection = first_rejection(&victims, &results);
     let (mut evicted, mut kept) = (Vec::new(), Vec::new());
     for (at, victim) in victims.into_iter().enumerate() {
         let list = if results.get(at).is_some_and(Result::is_ok) { &mut evicted } else { &mut kept };
         list.push(victim);
     }
-    EvictionResult { preemptor, evicted, kept, rejection }
+    let may_evict = if how == Eviction::Api { may_evict(&results) } else { None };
+    EvictionResult { preemptor, evicted, kept, rejection, may_evict }
+}
+
+fn may_evict(results: &[Result<Via>]) -> Option<bool> {
+    let is_denied = |result: &Result<Via>| match result {
+        Ok(via) => *via == Via::Deletion,
+        Err(error) => error.is_permission_denied(),
+    };
+    let is_granted = |result: &Result<Via>| matches!(result, Ok(Via::EvictionApi));
+    if results.iter().any(is_denied) { Some(false) } else { results.iter().any(is_granted).then_some(true) }
 }
 
 /// Sends a request for each victim, up to [`PARALLEL_MAX`] at a time, until one fails. The results are in the order of the
 /// victims; those that were not attempted have none.
-async fn in_parallel<'a, F: Future<Output = Result<()>>>(
+async fn in_parallel<'a, F: Future<Output = Result<Via>>>(
     victims: &'a [Victim],
     request: impl Fn(&'a Victim) -> F,
-) -> Vec<Result<()>> {
+) -> Vec<Result<Via>> {
     let mut results = Vec::with_capacity(victims.len());
     for some in victims.chunks(PARALLEL_MAX) {
         let responses = join_all(some.iter().map(&request)).await;
@@ -93,25 +125,26 @@ async fn in_parallel<'a, F: Future<Output = Result<()>>>(
     results
 }
 
-fn first_rejection(victims: &[Victim], results: &[Result<()>]) -> Option<String> {
+fn first_rejection(victims: &[Victim], results: &[Result<Via>]) -> Option<String> {
     let mut failed =
         victims.iter().zip(results).filter_map(|(victim, result)| Some((victim, result.as_ref().err()?)));
     failed.next().map(|(victim, error)| rejection_message(&victim.pod, error))
 }
 
-async fn dry_run(api: &Api, victim: &Victim) -> Result<()> {
+async fn dry_run(api: &Api, victim: &Victim, denied: IfDenied) -> Result<Via> {
     match request_eviction(api, victim, &json!({"dryRun": ["All"]})).await {
         // It will be deleted instead, which no budget refuses.
-        Err(error) if error.is_permission_denied() => Ok(()),
+        Err(error) if error.is_permission_denied() && denied == IfDenied::Delete => Ok(Via::Deletion),
         result => result,
     }
 }
 
-async fn evict(api: &Api, victim: &Victim, how: Eviction, time: &str) -> Result<()> {
+async fn evict(api: &Api, victim: &Victim, how: Eviction, denied: IfDenied, time: &str) -> Result<Via> {
     match how {
         Eviction::Api => match request_eviction(api, victim, &json!({})).await {
-            // KAI's role grants `delete` on pods and not `create` on `pods/eviction`.
-            Err(error) if error.is_permission_denied() => delete(api, victim).await,
+            Err(error) if error.is_permission_denied() && denied == IfDenied::Delete => {
+                delete(api, victim).await
+            }
             result => result,
         },
         Eviction::Delete => delete(api, victim).await,
@@ -122,7 +155,7 @@ async fn evict(api: &Api, victim: &Victim, how: Eviction, time: &str) -> Result<
     }
 }
 
-async fn request_eviction(api: &Api, victim: &Victim, options: &Value) -> Result<()> {
+async fn request_eviction(api: &Api, victim: &Victim, options: &Value) -> Result<Via> {
     let Victim { pod, uid, .. } = victim;
     let mut options = options.clone();
     options["preconditions"] = json!({"uid": uid});
@@ -132,7 +165,8 @@ async fn request_eviction(api: &Api, victim: &Victim, options: &Value) -> Result
         "deleteOptions": options,
     });
     let path = POD.path_of(pod) + "/eviction";
-    send_with_retries(api, "POST", &path, ("application/json", &eviction)).await
+    send_with_retries(api, "POST", &path, ("application/json", &eviction)).await?;
+    Ok(Via::EvictionApi)
 }
 
 async fn set_condition(api: &Api, victim: &Victim, time: &str) -> Result<()> {
@@ -147,9 +181,10 @@ async fn set_condition(api: &Api, victim: &Victim, time: &str) -> Result<()> {
 }
 
 /// Deletes a pod with its own grace period.
-async fn delete(api: &Api, victim: &Victim) -> Result<()> {
+async fn delete(api: &Api, victim: &Victim) -> Result<Via> {
     let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": victim.uid}});
-    send_with_retries(api, "DELETE", &POD.path_of(&victim.pod), ("application/json", &options)).await
+    send_with_retries(api, "DELETE", &POD.path_of(&victim.pod), ("application/json", &options)).await?;
+    Ok(Via::Deletion)
 }
 
 /// Retries transient errors. A pod that does not exist, or has another uid by now, counts as evicted.
@@ -174,6 +209,13 @@ async fn send_with_retries(api: &Api, method: &str, path: &str, body: (&str, &Va
 }
 
 fn rejection_message(pod: &Key, error: &Error) -> String {
+    if error.is_permission_denied() {
+        return format!(
+            "pod {pod} may not be evicted: {}; hint: grant the scheduler `create` on `pods/eviction`, or set \
+             `disruptionBudgets: ignore`",
+            error.message()
+        );
+    }
     format!("the API server rejected the eviction of pod {pod}: {}", error.message())
 }
 
@@ -218,7 +260,12 @@ mod tests {
         (status, body.to_string())
     }
 
-    async fn evict_all(count: usize, how: Eviction, status: StatusCode) -> (EvictionResult, Shared) {
+    async fn evict_all(
+        count: usize,
+        how: Eviction,
+        denied: IfDenied,
+        status: StatusCode,
+    ) -> (EvictionResult, Shared) {
         let server = Shared::new(Mutex::new(Server { eviction_status: status, ..Server::default() }));
         let router = Router::new().fallback(respond).with_state(Arc::clone(&server));
         let victim = |number: usize| Victim {
@@ -231,24 +278,38 @@ mod tests {
         };
         let batch = Batch { preemptor: None, victims: (0..count).map(victim).collect(), time: String::new() };
         let api = Api::new(kube::Client::new(router, "default"), "test");
-        (run(api, batch, how).await, server)
+        (run(api, batch, how, denied).await, server)
     }
 
     #[tokio::test(flavor = "current_thread", start_paused = true)]
     async fn victims_are_evicted_in_parallel_up_to_a_bound() {
         let before = Instant::now();
-        let (result, server) = evict_all(20, Eviction::Api, StatusCode::CREATED).await;
-        assert_eq!((result.evicted.len(), result.kept.len()), (20, 0));
+        let (result, server) = evict_all(20, Eviction::Api, IfDenied::Refuse, StatusCode::CREATED).await;
+        assert_eq!((result.evicted.len(), result.kept.len(), result.may_evict), (20, 0, Some(true)));
         assert_eq!(before.elapsed(), Duration::from_secs(4), "two rounds of dry runs and two of evictions");
         let server = server.lock();
         assert_eq!((server.most_in_flight, server.requests.len()), (PARALLEL_MAX, 40));
     }
 
     #[tokio::test(flavor = "current_thread", start_paused = true)]
-    async fn pods_are_deleted_without_the_right_to_evict() {
+    async fn pods_are_not_deleted_around_known_budgets() {
         for count in [1, 3] {
-            let (result, server) = evict_all(count, Eviction::Api, StatusCode::FORBIDDEN).await;
+            let (result, server) =
+                evict_all(count, Eviction::Api, IfDenied::Refuse, StatusCode::FORBIDDEN).await;
+            assert_eq!((result.evicted.len(), result.kept.len(), result.may_evict), (0, count, Some(false)));
+            let rejection = result.rejection.unwrap();
+            assert!(rejection.contains("grant the scheduler `create` on `pods/eviction`"), "{rejection}");
+            assert!(!server.lock().requests.iter().any(|request| request.starts_with("DELETE")));
+        }
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn pods_are_deleted_without_the_rights_to_evict_and_to_read_budgets() {
+        for count in [1, 3] {
+            let (result, server) =
+                evict_all(count, Eviction::Api, IfDenied::Delete, StatusCode::FORBIDDEN).await;
             assert_eq!((result.evicted.len(), result.rejection), (count, None));
+            assert_eq!(result.may_evict, Some(false));
             let requests = &server.lock().requests;
             let deleted =
                 requests.iter().filter(|request| request.starts_with("DELETE /api/v1/namespaces/a/pods/p"));
@@ -258,8 +319,8 @@ mod tests {
 
     #[tokio::test(flavor = "current_thread", start_paused = true)]
     async fn deletion_does_not_use_the_eviction_api() {
-        let (result, server) = evict_all(2, Eviction::Delete, StatusCode::FORBIDDEN).await;
-        assert_eq!(result.evicted.len(), 2);
+        let (result, server) = evict_all(2, Eviction::Delete, IfDenied::Refuse, StatusCode::FORBIDDEN).await;
+        assert_eq!((result.evicted.len(), result.may_evict), (2, None));
         let requests = server.lock().requests.clone();
         assert_eq!(requests, ["DELETE /api/v1/namespaces/a/pods/p0", "DELETE /api/v1/namespaces/a/pods/p1"]);
     }

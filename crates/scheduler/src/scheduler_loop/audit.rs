@@ -18,8 +18,8 @@ impl SchedulerLoop {
         self.is_auditing = true;
         let cycle = Cycle { now: self.now(), seed: self.options.seed };
         let (store, carried) = self.copy();
-        let (policy, events) = (self.all_actions.clone(), Arc::clone(&self.events));
-        let kept = decisions(&plan(self.cache.cluster_mut(), &self.all_actions, cycle));
+        let (policy, events) = (self.policies.built_in.clone(), Arc::clone(&self.events));
+        let kept = decisions(&plan(self.cache.cluster_mut(), &policy, cycle));
         let rebuild_and_plan = move || decisions(&plan(build(store, carried).cluster_mut(), &policy, cycle));
         let report = move |rebuilt| events.push(SchedulerEvent::Audited(AuditResult { kept, rebuilt }));
         // A simulation has one thread, and the same seed must give the same requests.

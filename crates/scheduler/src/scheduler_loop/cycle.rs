@@ -11,7 +11,7 @@ use crate::resources::POD_GROUP;
 use kai_api::well_known::annotation;
 use kai_engine::explain;
 use kai_engine::input::Key;
-use kai_engine::outcome::{Bind, Cause};
+use kai_engine::outcome::Bind;
 use kai_engine::verdict::{GroupVerdict, Verdict};
 use kai_engine::{Cycle, Decision, Outcome};
 use kai_runtime::event::{Event, EventType, Regarding};
@@ -34,17 +34,13 @@ impl SchedulerLoop {
         self.cache.store_mut().set_backoffs(backoffs);
         self.cycles += 1;
         let cycle = Cycle { now, seed: self.options.seed.wrapping_add(self.cycles) };
-        let mut timings = CycleTimings::start();
-        let outcome = {
-            let policy = match scope {
-                Scope::AllocateOnly => &self.allocate_only,
-                Scope::AllActions => &self.all_actions,
-            };
-            let cluster = self.cache.cluster_mut();
-            let outcome = kai_engine::plan_observed(cluster, policy, cycle, &mut timings);
-            cluster.carry_over(outcome.carry_over.clone());
-            outcome
+        let policy = match scope {
+            Scope::AllocateOnly => Arc::clone(&self.policies.allocate_only),
+            Scope::AllActions => Arc::clone(&self.policies.all_actions),
         };
+        let Some((outcome, mut timings)) = self.plan(&policy, cycle, CycleTimings::start()) else { return };
+        self.cache.cluster_mut().carry_over(outcome.carry_over.clone());
+        self.report_plugin_failures(&outcome);
         timings.planned();
         self.submit_decisions(&outcome, now);
         self.keep_verdicts(scope, &outcome);
@@ -72,10 +68,9 @@ impl SchedulerLoop {
                     scheduled.extend(group.map(|group| (bind.action, group)));
                 }
                 Decision::Pipeline { pod, node, .. } => self.report_pipelined(pod, node),
-                Decision::Evict { group, preemptor, action, .. } => {
+                Decision::Evict { group, preemptor, .. } => {
                     let victim = self.assume_eviction(decision, now);
-                    let stale = *action == Cause::Stale.action();
-                    let id = (preemptor.clone(), group.clone().filter(|_| stale));
+                    let id = (preemptor.clone(), group.clone().filter(|_| preemptor.is_none()));
                     let batch = batches.entry(id).or_insert_with(|| Batch {
                         preemptor: preemptor.clone(),
                         victims: Vec::new(),
@@ -130,6 +125,7 @@ impl SchedulerLoop {
         );
         self.reporter.pipelined.remove(&key);
         self.writer.cancel(&(POD, key.clone()), crate::effect::condition::POD_SLOT);
+        self.reporter.retries.forget_pod(&key);
         let events = Arc::clone(&self.events);
         let done = Box::new(move |response| events.push(SchedulerEvent::BindResponse(key, response)));
         self.writer.submit(bind::write(&request, done));

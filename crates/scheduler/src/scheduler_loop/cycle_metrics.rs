@@ -5,7 +5,7 @@ use crate::cycle_trigger::Scope;
 use crate::metrics::TimedAttempt;
 use kai_clock::Stopwatch;
 use kai_engine::input::Key;
-use kai_engine::observer::{Attempt, Searched};
+use kai_engine::observer::{Attempt, Moment, Searched};
 use kai_engine::{Observer, Outcome};
 
 pub(super) struct CycleTimings {
@@ -15,6 +15,9 @@ pub(super) struct CycleTimings {
     open_ms: f64,
     planned_ms: f64,
     actions: Vec<(&'static str, f64)>,
+    hook: Stopwatch,
+    /// Session hooks: plugin, moment and milliseconds.
+    hooks: Vec<(String, Moment, f64)>,
     attempts: Vec<TimedAttempt>,
     searches: Vec<Searched>,
 }
@@ -29,6 +32,8 @@ impl CycleTimings {
             open_ms: 0.0,
             planned_ms: 0.0,
             actions: Vec::new(),
+            hook: start,
+            hooks: Vec::new(),
             attempts: Vec::new(),
             searches: Vec::new(),
         }
@@ -43,6 +48,14 @@ impl CycleTimings {
 impl Observer for CycleTimings {
     fn opened(&mut self) {
         self.open_ms = self.whole.elapsed_ms();
+    }
+
+    fn hook_begins(&mut self) {
+        self.hook = Stopwatch::start();
+    }
+
+    fn hook_ended(&mut self, plugin: &str, moment: Moment) {
+        self.hooks.push((plugin.to_owned(), moment, self.hook.elapsed_ms()));
     }
 
     fn action_begins(&mut self, _name: &'static str) {
@@ -81,6 +94,9 @@ impl SchedulerLoop {
         metrics.close_ms.set(whole_ms - timings.planned_ms);
         for (action, ms) in &timings.actions {
             metrics.action_ms.with_label_values(&[action]).set(*ms);
+        }
+        for (plugin, moment, ms) in &timings.hooks {
+            metrics.set_plugin_latency(plugin, *moment, *ms);
         }
         for attempt in &timings.attempts {
             metrics.search.record_attempt(attempt);

@@ -5,7 +5,7 @@
 //! cycle among queues, or a pod whose group does not exist.
 
 use super::SchedulerLoop;
-use crate::effect::condition;
+use crate::effect::condition::PodCondition;
 use crate::resources::of;
 use kai_api::well_known::annotation;
 use kai_cache::object::Objects;
@@ -125,8 +125,12 @@ impl SchedulerLoop {
         let is_unplaced = kind == Kind::Pod
             && self.cache.store().objects().pods.get(&key).is_some_and(|pod| pod.spec.node_name.is_empty());
         if let Some(error) = error.filter(|error| is_unplaced && !is_reported(error)) {
-            let time = self.clock.time();
-            self.writer.submit(condition::write_pod(&key, &uid, "Unschedulable", &error, &time));
+            self.write_pod_condition(&PodCondition {
+                pod: key,
+                uid,
+                reason: "Unschedulable",
+                message: error,
+            });
         }
     }
 }

@@ -1,28 +1,35 @@
 //! Reports why groups and pods are pending, in their conditions and by events.
 
 use super::SchedulerLoop;
-use crate::effect::condition;
+use crate::effect::condition::{self, PodCondition};
+use crate::event_queue::SchedulerEvent;
 use crate::resources::POD_GROUP;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kai_api::pod_group::SchedulingCondition;
 use kai_engine::cluster::pod::Status;
 use kai_engine::explain;
 use kai_engine::input::Key;
 use kai_engine::verdict::{GroupVerdict, PodRejection, Verdict};
+use kai_runtime::api;
 use kai_runtime::event::{Event, EventType, Regarding};
 use kai_runtime::kind::POD;
+use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tokio::time::Instant;
 
 impl SchedulerLoop {
     /// When the next group has been pending for long enough to be reported.
     pub(super) fn next_report(&self) -> Option<Instant> {
         let unreported = self.reporter.pending.values().filter(|status| status.message.is_none());
-        unreported.map(|status| status.pending_since + self.options.report_after).min()
+        let unreported = unreported.map(|status| status.pending_since + self.options.report_after);
+        unreported.chain(self.reporter.retries.next()).min()
     }
 
     /// Reports changed verdicts of groups that have been pending for long enough, and clears the conditions of groups
     /// that are no longer pending.
     pub(super) fn report_status(&mut self, now: Instant) {
+        self.retry_conditions(now);
         let due: Vec<Key> = self
             .reporter
             .pending
@@ -52,8 +59,50 @@ impl SchedulerLoop {
             self.report_pods(&group, &verdict);
         }
         for group in self.reporter.take_resolved() {
-            self.writer.submit(condition::write_group(&group, &[]));
+            self.write_group_conditions(&group, &[]);
         }
+    }
+
+    /// Writes the conditions again that conflicted, where they still hold.
+    fn retry_conditions(&mut self, now: Instant) {
+        let (pods, groups) = self.reporter.retries.take_due(now);
+        for condition in pods {
+            let store = self.cache.store();
+            let pod = store.objects().pods.get(&condition.pod);
+            let holds = pod.is_some_and(|pod| *pod.metadata.uid == *condition.uid)
+                && store.binds_of(&condition.pod).is_empty();
+            if holds {
+                self.write_pod_condition(&condition);
+            }
+        }
+        for group in groups {
+            self.reporter.report_again(group);
+        }
+    }
+
+    /// Writes the condition of a pod that has no node.
+    pub(super) fn write_pod_condition(&mut self, condition: &PodCondition) {
+        self.reporter.retries.forget_pod(&condition.pod);
+        // Versions of pods with a node are not kept.
+        let Some(version) = self.reporter.versions.pods.get(&condition.pod).copied() else { return };
+        let (events, conflicting) = (Arc::clone(&self.events), condition.clone());
+        let done = Box::new(move |response: api::Result<Value>| {
+            if response.is_err_and(|error| error.is_conflict()) {
+                events.push(SchedulerEvent::PodConditionConflict(conflicting));
+            }
+        });
+        self.writer.submit(condition::write_pod(condition, version, &self.clock.time(), done));
+    }
+
+    fn write_group_conditions(&self, group: &Key, conditions: &[SchedulingCondition]) {
+        let Some(version) = self.reporter.versions.groups.get(group).copied() else { return };
+        let (events, conflicting) = (Arc::clone(&self.events), group.clone());
+        let done = Box::new(move |response: api::Result<Value>| {
+            if response.is_err_and(|error| error.is_conflict()) {
+                events.push(SchedulerEvent::GroupConditionConflict(conflicting));
+            }
+        });
+        self.writer.submit(condition::write_group(group, conditions, version, done));
     }
 
     fn message(&self, verdict: &GroupVerdict) -> String {
@@ -109,7 +158,7 @@ impl SchedulerLoop {
         let pool = &self.options.params.node_pool;
         let new = condition::of_group(verdict, pool, message.to_owned(), Some(Time(self.clock.now())));
         if let Some(conditions) = self.reporter.update_conditions(group, &stored, new) {
-            self.writer.submit(condition::write_group(group, &conditions));
+            self.write_group_conditions(group, &conditions);
         }
     }
 
@@ -151,15 +200,14 @@ impl SchedulerLoop {
             let message = if matches!(verdict.leading, Verdict::InBackoff { .. }) {
                 explain::plain(&verdict.leading, &verdict.queue).text
             } else if self.options.detailed_fit_errors {
-                explain::detailed_pod_message(cluster, &self.all_actions, verdict, &key)
+                explain::detailed_pod_message(cluster, self.policy(), verdict, &key)
             } else {
                 explain::pod_message(verdict, &key)
             };
             reports.push((key, uid, self.in_pool(group, message), marks_pods || is_invalid));
         }
-        let time = self.clock.time();
-        let Some(status) = self.reporter.pending.get_mut(group) else { return };
         for (pod, uid, message, marks_pod) in reports {
+            let Some(status) = self.reporter.pending.get_mut(group) else { return };
             let known = status.pods.insert((pod.clone(), uid.clone()), message.clone());
             if known.as_deref() == Some(message.as_str()) {
                 continue;
@@ -172,7 +220,7 @@ impl SchedulerLoop {
                 annotations: BTreeMap::new(),
             });
             if marks_pod {
-                self.writer.submit(condition::write_pod(&pod, &uid, "Unschedulable", &message, &time));
+                self.write_pod_condition(&PodCondition { pod, uid, reason: "Unschedulable", message });
             }
         }
     }

@@ -9,7 +9,7 @@ use kai_cache::snapshot::Limits;
 use kai_runtime::Process;
 use kai_runtime::watch::WatchEvent;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, from_value};
+use serde_json::{Value, from_value, json};
 use tower::ServiceExt as _;
 
 /// A loop whose writes stay queued.
@@ -23,7 +23,7 @@ fn scheduler_with(server: Router) -> (SchedulerLoop, Process) {
     let process = Process::start(Api::new(client, "kai-scheduler"), clock, "kai-scheduler");
     let (options, events) = (Options::default(), Arc::new(EventQueue::default()));
     let scheduler =
-        SchedulerLoop::new(options, &PluginSet::builtin(), &process, events, Kind::ALL.iter().copied());
+        SchedulerLoop::new(options, PluginSet::builtin(), &process, events, Kind::ALL.iter().copied());
     (scheduler, process)
 }
 
@@ -69,6 +69,40 @@ async fn obsolete_bind_request_is_deleted_once_the_nodes_are_listed() {
     assert_eq!(process.writer.counts().queued, 0);
     scheduler.handle(listed::<Node>(Kind::Node, &[]));
     assert_eq!(process.writer.counts().queued, 1);
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn refused_deletion_of_a_bind_request_is_repeated_while_it_is_obsolete() {
+    let status =
+        r#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "denied", "code": 403}"#;
+    let refused = async move || (axum::http::StatusCode::FORBIDDEN, status);
+    let (mut scheduler, process) = scheduler_with(Router::new().fallback(refused));
+    let request = json!({
+        "metadata": {"name": "p", "namespace": "a", "uid": "r"},
+        "spec": {"podName": "p", "selectedNode": "n"}, "status": {"phase": "Failed"},
+    });
+    let node = json!({"metadata": {"name": "n"}});
+    scheduler.handle(listed::<Node>(Kind::Node, &[node]));
+    scheduler.handle(listed::<Pod>(Kind::Pod, &[]));
+    scheduler.handle(listed::<PodGroup>(Kind::PodGroup, &[]));
+    scheduler.handle(listed::<BindRequest>(Kind::BindRequest, std::slice::from_ref(&request)));
+    let run = async |scheduler: &mut SchedulerLoop| {
+        let until = Instant::now() + Duration::from_mins(10);
+        while tokio::time::timeout_at(until, scheduler.events.ready()).await.is_ok() {
+            let events = scheduler.events.drain();
+            scheduler.handle(events);
+        }
+    };
+    run(&mut scheduler).await;
+    let sent = process.writer.counts().sent;
+    assert!((10..20).contains(&sent), "{sent} deletions within ten minutes, with backoff");
+    // A repeated event adds no further deletion.
+    scheduler.handle(listed::<BindRequest>(Kind::BindRequest, &[request]));
+    assert_eq!(process.writer.counts().queued, 0);
+    scheduler.handle(listed::<BindRequest>(Kind::BindRequest, &[]));
+    run(&mut scheduler).await;
+    assert_eq!(process.writer.counts().sent, sent, "the request is gone");
+    assert!(scheduler.deleting.is_empty());
 }
 
 /// A queue, and a group `g` with one pending pod in each namespace.
@@ -124,7 +158,7 @@ async fn snapshot_has_the_servers_discovery() {
     let (client, mut queries) = serve::queries();
     let request = axum::http::Request::get("/get-snapshot").body(axum::body::Body::empty()).unwrap();
     let response = tokio::spawn(serve::router(client).oneshot(request));
-    serve::answer(&mut scheduler, queries.recv().await.unwrap());
+    serve::answer(&mut scheduler, queries.receiver.recv().await.unwrap());
     let body = response.await.unwrap().unwrap().into_body();
     let zip = axum::body::to_bytes(body, 1 << 20).await.unwrap();
     let snapshot = kai_cache::snapshot::read("zip", std::io::Cursor::new(zip), Limits::default()).unwrap();
@@ -154,4 +188,91 @@ async fn audit_rebuilds_the_model_beside_the_loop() {
         kept.zip(&pods).all(|(kept, before)| Arc::ptr_eq(kept, before)),
         "objects are shared and not copied"
     );
+}
+
+/// A node with a running pod of a group, and what else is there; all cycles have run.
+async fn settled(more: Vec<SchedulerEvent>) -> (SchedulerLoop, Process) {
+    let (mut scheduler, process) = scheduler();
+    let node = json!({
+        "metadata": {"name": "n", "labels": {"zone": "a"}},
+        "status": {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "10"}},
+    });
+    let queue = json!({"metadata": {"name": "q"}, "spec": {}});
+    let group = json!({"metadata": {"name": "g", "namespace": "a"}, "spec": {"queue": "q", "minMember": 1}});
+    for kind in Kind::ALL {
+        scheduler.handle(vec![SchedulerEvent::Watch(*kind, WatchEvent::Listed(Vec::new(), 1))]);
+    }
+    scheduler.handle(listed::<Node>(Kind::Node, &[node]));
+    scheduler.handle(listed::<Queue>(Kind::Queue, &[queue]));
+    scheduler.handle(listed::<PodGroup>(Kind::PodGroup, &[group]));
+    scheduler.handle(listed::<Pod>(Kind::Pod, &[running_pod("p", &json!({"app": "x"}))]));
+    scheduler.handle(more);
+    while let Some((at, _)) = scheduler.trigger.next() {
+        tokio::time::sleep_until(at).await;
+        scheduler.run_due();
+    }
+    (scheduler, process)
+}
+
+fn running_pod(name: &str, labels: &Value) -> Value {
+    json!({
+        "metadata": {
+            "name": name, "namespace": "a", "uid": name, "labels": labels,
+            "annotations": {"pod-group-name": "g"},
+        },
+        "spec": {"schedulerName": "kai-scheduler", "nodeName": "n", "containers": [{"name": "main"}]},
+        "status": {"phase": "Running"},
+    })
+}
+
+fn applied<T: DeserializeOwned + Into<Object>>(kind: Kind, object: Value) -> Vec<SchedulerEvent> {
+    let object = from_value::<T>(object).unwrap().into();
+    vec![SchedulerEvent::Watch(kind, WatchEvent::Applied(object))]
+}
+
+/// Whether a cycle starts when the labels of the running pod change.
+async fn label_starts_a_cycle(more: Vec<SchedulerEvent>, labels: Value) -> bool {
+    let (mut scheduler, _process) = settled(more).await;
+    scheduler.handle(applied::<Pod>(Kind::Pod, running_pod("p", &labels)));
+    let stored = &scheduler.cache.store().objects().pods[&Key::new("a", "p")];
+    assert_eq!(stored.metadata.labels.len(), labels.as_object().unwrap().len(), "the change is stored");
+    scheduler.trigger.next().is_some()
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn label_of_a_running_pod_that_no_rule_reads_starts_no_cycle() {
+    assert!(!label_starts_a_cycle(Vec::new(), json!({"app": "y", "step": "7"})).await);
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn label_of_a_running_pod_that_a_rule_reads_starts_a_cycle() {
+    assert!(
+        label_starts_a_cycle(Vec::new(), json!({"kai.scheduler/subgroup-name": "s"})).await,
+        "a sub-group"
+    );
+    let budget = |app: &str| {
+        let spec = json!({"selector": {"matchLabels": {"app": app}}});
+        let budget = json!({"metadata": {"name": "b", "namespace": "a"}, "spec": spec, "status": {"disruptionsAllowed": 1}});
+        applied::<kai_cache::object::PodDisruptionBudget>(Kind::PodDisruptionBudget, budget)
+    };
+    assert!(label_starts_a_cycle(budget("x"), json!({"app": "y"})).await, "the pod leaves a budget");
+    assert!(!label_starts_a_cycle(budget("z"), json!({"app": "y"})).await, "a budget of other pods");
+    let mut neighbour = running_pod("q", &json!({}));
+    neighbour["spec"]["affinity"] = json!({"podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"labelSelector": {"matchLabels": {"app": "y"}}, "topologyKey": "zone"},
+        ],
+    }});
+    let neighbour = || applied::<Pod>(Kind::Pod, neighbour.clone());
+    assert!(label_starts_a_cycle(neighbour(), json!({"app": "y"})).await, "a term selects the pod");
+    assert!(!label_starts_a_cycle(neighbour(), json!({"app": "z"})).await, "the term selects neither state");
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn change_of_a_running_pod_beside_its_labels_starts_a_cycle() {
+    let (mut scheduler, _process) = settled(Vec::new()).await;
+    let mut ending = running_pod("p", &json!({"app": "x"}));
+    ending["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    scheduler.handle(applied::<Pod>(Kind::Pod, ending));
+    assert!(scheduler.trigger.next().is_some());
 }

@@ -1,6 +1,6 @@
 //! Handles watch events: updates the store and the state that is kept beside it.
 
-use super::SchedulerLoop;
+use super::{LIST_BUDGETS, SchedulerLoop};
 use crate::cycle_trigger::Impact;
 use crate::timers::GroupTimes;
 use kai_api::PodGroup;
@@ -12,13 +12,22 @@ use kai_runtime::watch::WatchEvent;
 use kai_units::Span;
 use std::collections::BTreeSet;
 
-/// The kinds that the judgement whether a bind request is obsolete reads.
-const READ_BY_BIND_REQUESTS: [Kind; 4] = [Kind::BindRequest, Kind::Node, Kind::Pod, Kind::PodGroup];
-
 impl SchedulerLoop {
     pub(super) fn handle_watch_event(&mut self, kind: Kind, event: WatchEvent<Object>) -> Impact {
         match event {
-            WatchEvent::Listed(objects, version) => self.handle_list(kind, objects, version),
+            WatchEvent::Listed(objects, version) => {
+                if kind == Kind::PodDisruptionBudget {
+                    self.degradations.end(LIST_BUDGETS);
+                }
+                self.handle_list(kind, objects, version)
+            }
+            WatchEvent::Denied => {
+                self.degradations.begin(
+                    LIST_BUDGETS,
+                    "victims are chosen without knowledge of disruption budgets; only the eviction API still enforces them",
+                );
+                self.handle_list(kind, Vec::new(), 0)
+            }
             WatchEvent::Applied(object) => self.handle_applied(object),
             WatchEvent::Deleted(object) => self.handle_deleted(kind, &object),
             WatchEvent::Invalid(object) => {
@@ -34,7 +43,9 @@ impl SchedulerLoop {
 
     fn handle_list(&mut self, kind: Kind, mut objects: Vec<Object>, version: u64) -> Impact {
         if kind == Kind::BindRequest {
-            self.assumed.observe_list(&mut objects, version);
+            for key in self.assumed.observe_list(&mut objects, version) {
+                self.look_up_assumed(key);
+            }
         }
         let listed: BTreeSet<Key> = objects.iter().map(Object::key).collect();
         let stored = self.cache.store().objects().keys(kind).into_iter();
@@ -51,11 +62,7 @@ impl SchedulerLoop {
         if kind == Kind::Queue {
             self.queues_changed();
         }
-        if READ_BY_BIND_REQUESTS.contains(&kind) && self.may_judge_bind_requests() {
-            for key in self.cache.obsolete_bind_requests() {
-                self.delete_bind_request(&key);
-            }
-        }
+        self.delete_obsolete_bind_requests_after_list(kind);
         Impact::FreesCapacity
     }
 
@@ -84,10 +91,12 @@ impl SchedulerLoop {
     fn handle_change(&mut self, kind: Kind, key: &Key, change: &Change) -> Impact {
         match kind {
             Kind::Pod => {
-                for request in self.cache.store().binds_of(key) {
-                    if self.is_obsolete_bind(&request) {
-                        self.delete_bind_request(&request);
-                    }
+                self.delete_obsolete_bind_requests_of(key);
+                if let Change::Replaced(Object::Pod(before)) = change
+                    && !self.policies.all_actions.registry.has_callbacks()
+                    && self.cache.decides_alike(key, before)
+                {
+                    return Impact::None;
                 }
                 let pod = self.cache.store().objects().pods.get(key);
                 let is_ending =
@@ -148,23 +157,6 @@ impl SchedulerLoop {
         self.backoff.record_failure(&group, BackoffScope::Placement, cause, now);
     }
 
-    fn delete_obsolete_bind_requests_to(&self, node: &str) {
-        let requests = self.cache.store().binds_to(node);
-        for request in requests.iter().filter(|request| self.is_obsolete_bind(request)) {
-            self.delete_bind_request(request);
-        }
-    }
-
-    fn is_obsolete_bind(&self, request: &Key) -> bool {
-        self.may_judge_bind_requests() && self.cache.store().is_obsolete_bind(request)
-    }
-
-    /// Whether everything that the judgement of a bind request reads has been listed. A node that has not been listed yet
-    /// is not a missing node.
-    fn may_judge_bind_requests(&self) -> bool {
-        READ_BY_BIND_REQUESTS.iter().all(|kind| !self.unsynced.contains(kind))
-    }
-
     fn handle_deleted(&mut self, kind: Kind, last: &Object) -> Impact {
         let key = last.key();
         if let Object::BindRequest(request) = last
@@ -195,8 +187,14 @@ impl SchedulerLoop {
             self.annotations.overlay(&key, group);
             self.set_group_timers(&key, group);
             let conditions = group.status.as_ref().is_some_and(|s| !s.scheduling_conditions.is_empty());
+            let is_selected = groups::is_selected(group, &self.options.settings);
+            let version = group.metadata.resource_version.as_deref().and_then(|text| text.parse().ok());
+            match version.filter(|_| is_selected) {
+                Some(version) => self.reporter.versions.groups.insert(key.clone(), version),
+                None => self.reporter.versions.groups.remove(&key),
+            };
             // The scheduler of another node pool manages the conditions of that pool's groups.
-            if conditions && groups::is_selected(group, &self.options.settings) {
+            if conditions && is_selected {
                 self.reporter.with_conditions.insert(key);
             } else {
                 self.reporter.with_conditions.remove(&key);
@@ -206,6 +204,11 @@ impl SchedulerLoop {
             self.timers.set_pod(&key, stuck);
             let is_pending = pod.spec.node_name.is_empty()
                 && pod.spec.scheduler_name == self.options.settings.scheduler_name.as_str();
+            if is_pending {
+                self.reporter.versions.pods.insert(key.clone(), pod.metadata.resource_version.0);
+            } else {
+                self.reporter.versions.pods.remove(&key);
+            }
             let groups = &self.cache.store().objects().pod_groups;
             let lacks_group =
                 is_pending && pods::group_of(pod).is_some_and(|group| !groups.contains_key(&group));
@@ -222,10 +225,12 @@ impl SchedulerLoop {
             self.backoff.forget(key);
             self.reporter.with_conditions.remove(key);
             self.reporter.pending.remove(key);
+            self.reporter.versions.groups.remove(key);
             self.verdicts.remove(key);
         } else if kind == Kind::Pod {
             self.timers.set_pod(key, None);
             self.reporter.pipelined.remove(key);
+            self.reporter.versions.pods.remove(key);
         }
     }
 
@@ -243,7 +248,7 @@ impl SchedulerLoop {
     fn queues_changed(&mut self) {
         self.diagnostics.queues_changed();
         let mut min_runtimes: BTreeSet<Span> = BTreeSet::new();
-        if let Some(defaults) = &self.all_actions.registry.builtin.min_runtime {
+        if let Some(defaults) = &self.policy().registry.builtin.min_runtime {
             min_runtimes.extend(defaults.preempt.iter().chain(defaults.reclaim.iter()));
         }
         for (key, queue) in &self.cache.store().objects().queues {

@@ -1,9 +1,10 @@
 //! Handles the results of writes: bind requests and evictions.
 
-use super::SchedulerLoop;
+use super::{EVICT, LIST_BUDGETS, SchedulerLoop};
 use crate::cycle_trigger::Impact;
+use crate::effect::bind;
+use crate::effect::condition::PodCondition;
 use crate::effect::evict::EvictionResult;
-use crate::effect::{bind, condition};
 use crate::event_queue::SchedulerEvent;
 use kai_api::BindRequest;
 use kai_engine::input::{BackoffScope, Key};
@@ -72,6 +73,24 @@ impl SchedulerLoop {
         Impact::FreesCapacity
     }
 
+    /// Asks the server for an assumed request that a list lacks.
+    pub(super) fn look_up_assumed(&mut self, key: Key) {
+        let (api, events) = (self.api.clone(), Arc::clone(&self.events));
+        self.tasks.spawn(async move {
+            let found = bind::look_up(&api, &key).await;
+            events.push(SchedulerEvent::AssumedLookup(key, found.is_some()));
+        });
+    }
+
+    /// The server does not have an assumed request that it had created: it was restored from a backup.
+    pub(super) fn handle_assumed_lookup(&mut self, key: &Key, exists: bool) -> Impact {
+        if exists || self.assumed.reject(key, self.cache.store_mut()).is_none() {
+            return Impact::None;
+        }
+        tracing::warn!(pod = %key, "the bind request is gone");
+        Impact::FreesCapacity
+    }
+
     fn report_bind(
         &self,
         pod: &Key,
@@ -93,11 +112,11 @@ impl SchedulerLoop {
         self.record_on_pod(pod, request, EventType::Normal, "Scheduled", message);
     }
 
-    fn report_bind_rejected(&self, pod: &Key, request: &BindRequest, error: &str) {
+    fn report_bind_rejected(&mut self, pod: &Key, request: &BindRequest, error: &str) {
         let message = format!("Failed to create a bind request for pod {pod}: {error}");
         self.record_on_pod(pod, request, EventType::Warning, "FailedBinding", message.clone());
-        let time = self.clock.time();
-        self.writer.submit(condition::write_pod(pod, pod_uid(request), "BindingError", &message, &time));
+        let (pod, uid) = (pod.clone(), pod_uid(request).to_owned());
+        self.write_pod_condition(&PodCondition { pod, uid, reason: "BindingError", message });
     }
 
     fn record_on_pod(
@@ -118,7 +137,21 @@ impl SchedulerLoop {
     }
 
     pub(super) fn handle_eviction_result(&mut self, result: EvictionResult) -> Impact {
-        let EvictionResult { preemptor, evicted, kept, rejection } = result;
+        let EvictionResult { preemptor, evicted, kept, rejection, may_evict } = result;
+        match may_evict {
+            Some(true) => self.degradations.end(EVICT),
+            Some(false) if self.degradations.is_missing(LIST_BUDGETS) => self.degradations.begin(
+                EVICT,
+                "pods are deleted regardless of disruption budgets, as in KAI; grant this right and those to list and \
+                 watch poddisruptionbudgets to honour them",
+            ),
+            Some(false) => self.degradations.begin(
+                EVICT,
+                "no pod is evicted, since a deletion would bypass disruption budgets; grant the right, or set \
+                 `disruptionBudgets: ignore`",
+            ),
+            None => {}
+        }
         for victim in &evicted {
             self.report_eviction(victim, preemptor.as_ref());
         }
