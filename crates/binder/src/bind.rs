@@ -8,6 +8,7 @@ use crate::concurrency_limit::Permit;
 use crate::error::{ApiContext as _, Error, Result};
 use crate::objects::{annotation, is_gpu_group_label, uid};
 use crate::options::Options;
+use crate::plugin::custom::{BindContext, PluginFailures, Step};
 use crate::plugin::dynamic_resources::Claims;
 use crate::plugin::{Plugin, gpu_sharing, hami_core, volume_binding};
 use crate::reservation::Reservations;
@@ -19,7 +20,7 @@ use kai_runtime::api::Part;
 use kai_runtime::controller::Context;
 use kai_runtime::kind::POD;
 use kube::ResourceExt as _;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -30,6 +31,7 @@ pub(crate) struct Binder {
     pub(crate) options: Arc<Options>,
     pub(crate) reservations: Arc<Reservations>,
     pub(crate) claims: Claims,
+    pub(crate) plugin_failures: PluginFailures,
 }
 
 #[derive(Debug)]
@@ -37,17 +39,19 @@ pub(crate) struct Attempt<'a> {
     binder: &'a Binder,
     target: &'a BindTarget,
     pod: Pod,
-    node: &'a Node,
+    node: &'a Arc<Node>,
+    /// The reserved GPUs.
+    devices: Vec<String>,
     /// The plugins whose PreBind step has started, in order. The rollback reverses them.
-    started: Vec<Plugin>,
+    started: Vec<&'a Plugin>,
 }
 
 /// Changes of labels: the new value, or none for a removed label.
 type LabelChanges = BTreeMap<String, Option<String>>;
 
 impl<'a> Attempt<'a> {
-    pub(crate) fn new(binder: &'a Binder, target: &'a BindTarget, pod: Pod, node: &'a Node) -> Self {
-        Self { binder, target, pod, node, started: Vec::new() }
+    pub(crate) fn new(binder: &'a Binder, target: &'a BindTarget, pod: Pod, node: &'a Arc<Node>) -> Self {
+        Self { binder, target, pod, node, devices: Vec::new(), started: Vec::new() }
     }
 
     /// Runs the PreBind steps and binds the pod.
@@ -56,19 +60,49 @@ impl<'a> Attempt<'a> {
         if target.is_fraction() && target.gpu_groups().is_empty() {
             return Err(Error::NoGroups);
         }
+        self.repair().await?;
         binder.reservations.sync_node(target, permit).await?;
-        let devices = if target.is_fraction() { self.reserve(permit).await? } else { Vec::new() };
+        if target.is_fraction() {
+            self.devices = self.reserve(permit).await?;
+        }
         self.label().await?;
         for plugin in &binder.options.plugins {
-            self.started.push(*plugin);
-            self.pre_bind(*plugin, &devices, permit).await?;
+            self.started.push(plugin);
+            self.pre_bind(plugin, permit).await?;
         }
         let _node = if target.gpu_count() > 0 && !target.is_fraction() {
             Some(permit.release_during(binder.reservations.share_node(target.node())).await)
         } else {
             None
         };
-        self.bind().await
+        self.bind().await?;
+        for plugin in &binder.options.plugins {
+            if let Plugin::Custom(plugin) = plugin {
+                // The pod is bound: a failure is counted and logged, and changes nothing.
+                let _ = plugin.call(Step::PostBind, self.context(), &binder.plugin_failures).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// The attempt, as a plugin sees it.
+    fn context(&self) -> Arc<BindContext> {
+        let api = &self.binder.context.api;
+        Arc::new(BindContext::new(api, self.target, &self.pod, self.node, &self.devices))
+    }
+
+    /// Adds the annotation of the admission webhook where it is missing, and refuses a pod whose containers would not see
+    /// their GPU: that cannot be repaired.
+    async fn repair(&mut self) -> Result<()> {
+        let options = &self.binder.options;
+        let exposes = options.plugins.iter().any(|plugin| matches!(plugin, Plugin::GpuSharing { .. }));
+        if !self.target.is_fraction() || !exposes || options.allow_unmutated_pods {
+            return Ok(());
+        }
+        let Some(prefix) = gpu_sharing::check_prepared(&self.pod)? else { return Ok(()) };
+        let added = json!({annotations::SHARED_GPU_CONFIG_MAP: prefix});
+        self.pod = self.write_metadata(&json!({"uid": uid(&self.pod), "annotations": added})).await?;
+        Ok(())
     }
 
     /// Reserves the GPUs of all groups concurrently. Each group has its own lock and its own reservation pod. All
@@ -85,9 +119,9 @@ impl<'a> Attempt<'a> {
         permit.release_during(join_all(each)).await.into_iter().collect()
     }
 
-    async fn pre_bind(&self, plugin: Plugin, devices: &[String], permit: &mut Permit) -> Result<()> {
+    async fn pre_bind(&self, plugin: &Plugin, permit: &mut Permit) -> Result<()> {
         let (api, target, pod) = (&self.binder.context.api, self.target, &self.pod);
-        match plugin {
+        match *plugin {
             Plugin::VolumeBinding { timeout } => {
                 volume_binding::pre_bind(&self.binder.context, pod, self.node, timeout, permit).await
             }
@@ -98,10 +132,14 @@ impl<'a> Attempt<'a> {
                 claims.await.unwrap_or(Err(late))
             }
             Plugin::GpuSharing { devices: names } if self.exposes_gpus() => {
-                gpu_sharing::pre_bind(api, target, pod, names, devices).await
+                gpu_sharing::pre_bind(api, target, pod, names, &self.devices).await
             }
             Plugin::HamiCore if self.exposes_gpus() => hami_core::pre_bind(api, target, pod, self.node).await,
             Plugin::GpuSharing { .. } | Plugin::HamiCore => Ok(()),
+            Plugin::Custom(ref plugin) => {
+                let call = plugin.call(Step::PreBind, self.context(), &self.binder.plugin_failures);
+                permit.release_during(call).await
+            }
         }
     }
 
@@ -124,6 +162,10 @@ impl<'a> Attempt<'a> {
                     gpu_sharing::rollback(api, &self.pod).await
                 }
                 Plugin::GpuSharing { .. } | Plugin::HamiCore => Ok(()),
+                Plugin::Custom(plugin) => {
+                    let call = plugin.call(Step::Rollback, self.context(), &binder.plugin_failures);
+                    permit.release_during(call).await
+                }
             };
             outcome = outcome.and(reversed);
         }
@@ -157,7 +199,11 @@ impl<'a> Attempt<'a> {
     }
 
     async fn write_labels(&self, changes: LabelChanges) -> Result<Pod> {
-        let patch = json!({"metadata": {"uid": uid(&self.pod), "labels": changes}});
+        self.write_metadata(&json!({"uid": uid(&self.pod), "labels": changes})).await
+    }
+
+    async fn write_metadata(&self, changes: &Value) -> Result<Pod> {
+        let patch = json!({"metadata": changes});
         let context = &self.binder.context;
         let written = context.api.patch::<Pod>(&self.target.pod, Part::Main, &patch).await;
         let written = written.during(|| format!("label pod `{}`", self.target.pod))?;

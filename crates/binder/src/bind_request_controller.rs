@@ -8,7 +8,7 @@ use crate::bind_target::{BindTarget, InvalidRequest, StoredRequest};
 use crate::concurrency_limit::Permit;
 use crate::error::{ApiContext as _, Error, Result};
 use crate::objects::{is_bound, uid};
-use crate::plugin::Plugin;
+use crate::plugin::{Plugin, panic_text};
 use crate::report;
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
@@ -141,6 +141,7 @@ impl BindRequestController {
         let plugins = options.plugins.iter().map(|plugin| match plugin {
             Plugin::VolumeBinding { timeout } | Plugin::DynamicResources { timeout } => *timeout,
             Plugin::GpuSharing { .. } | Plugin::HamiCore => Duration::ZERO,
+            Plugin::Custom(plugin) => plugin.attempt_timeout(),
         });
         // An attempt may wait for other attempts that reserve the same GPUs.
         let reserving = options.reservation_timeout.saturating_mul(groups.saturating_mul(8));
@@ -164,9 +165,18 @@ impl BindRequestController {
             Err(error) if error.is_transient() => return Err(error),
             Err(error) => return Ok(AttemptResult::Failed(error, None)),
         };
-        if is_bound(&pod) {
-            return Ok(AttemptResult::Bound(pod));
-        }
+        // The informer may have a state that a restored server no longer has, and a pod whose request has succeeded is not
+        // bound again.
+        let pod = if is_bound(&pod) {
+            match self.get_pod(target).await {
+                Ok(current) if is_bound(&current) => return Ok(AttemptResult::Bound(current)),
+                Ok(current) => current,
+                Err(error) if error.is_transient() => return Err(error),
+                Err(error) => return Ok(AttemptResult::Failed(error, None)),
+            }
+        } else {
+            pod
+        };
         let node = match self.find_node(target).await {
             Ok(node) => node,
             Err(error) if error.is_transient() => return Err(error),
@@ -332,9 +342,4 @@ impl BindRequestController {
             Err(error) => Err(error),
         }
     }
-}
-
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no reason given".to_owned())
 }

@@ -8,6 +8,7 @@ use kube::ResourceExt as _;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A BindRequest of the informer. An invalid one is stored too, so that it can be reported on the object.
@@ -35,6 +36,8 @@ pub(crate) struct BindTarget {
     pub(crate) pod: Key,
     /// The uid of the pod that the request was created for, if it has an owner reference.
     pub(crate) pod_uid: Option<String>,
+    /// Annotations of the request, for plugins that are not built in.
+    pub(crate) annotations: BTreeMap<String, String>,
     pub(crate) spec: BindRequestSpec,
     pub(crate) status: BindRequestStatus,
     /// `spec.resourceClaimAllocations` as received: name of the pod's claim and its allocation. They are written to the
@@ -126,6 +129,7 @@ impl BindTarget {
             uid: request.metadata.uid.clone().unwrap_or_default(),
             pod: Key::new(&namespace, &request.spec.pod_name),
             pod_uid: owner.map(|owner| owner.uid.clone()),
+            annotations: request.metadata.annotations.take().unwrap_or_default(),
             status: request.status.unwrap_or_default(),
             claims,
             extended_claim,
@@ -140,6 +144,7 @@ impl BindTarget {
     /// Drops what is only read to bind: large clusters have many succeeded requests.
     fn trim(&mut self) {
         self.claims = Vec::new();
+        self.annotations = BTreeMap::new();
         self.extended_claim = None;
         self.spec.predicted_numa_zones = Vec::new();
     }

@@ -29,10 +29,19 @@ pub(crate) enum Error {
         "GPU group `{group}` has lost its reservation while pod `{pod}` uses it; it takes no further pods until the reservation is renewed"
     )]
     ReservationLost { group: String, pod: String },
-    #[error("the pod has no annotation `{0}`: the admission webhook has not mutated it")]
-    NotMutated(&'static str),
+    /// Containers cannot be changed, so only a new pod helps.
+    #[error(
+        "the pod was created without the admission webhook: {missing}, and containers cannot be changed; hint: delete the pod \
+         and create it again while the webhooks are served (`kai admission --gpu-sharing-enabled`)"
+    )]
+    NotPrepared { missing: String },
     #[error("the pod has no container `{0}`")]
     NoContainer(String),
+    #[error(
+        "config map `{map}` belongs to {owner} and is not changed; hint: name another one in the annotation `{}` of the pod",
+        kai_api::well_known::annotation::SHARED_GPU_CONFIG_MAP
+    )]
+    ForeignConfigMap { map: String, owner: String },
     #[error("volume claim `{claim}`: {reason}")]
     Volume { claim: String, reason: String },
     /// `claim` is the name of the entry in the pod's `spec.resourceClaims`.
@@ -41,6 +50,9 @@ pub(crate) enum Error {
     /// KAI's text for a panic of a bind attempt.
     #[error("Internal Error: {0}")]
     Panic(String),
+    /// A plugin that is not built in failed.
+    #[error("binder plugin `{plugin}` failed in {step}: {reason}")]
+    Plugin { plugin: String, step: &'static str, reason: String },
     /// All attempts of an optimistic update ended in a conflict.
     #[error("{kind} `{name}` was changed concurrently")]
     Conflict { kind: &'static str, name: String },
@@ -63,13 +75,15 @@ impl Error {
             | Self::Invalid { .. }
             | Self::NoGroups
             | Self::Panic(_)
+            | Self::Plugin { .. }
             | Self::Withdrawn
             | Self::ScalingUp { .. }
             | Self::ReservationTimeout { .. }
             | Self::ReservationFailed { .. }
             | Self::ReservationLost { .. }
-            | Self::NotMutated(_)
+            | Self::NotPrepared { .. }
             | Self::NoContainer(_)
+            | Self::ForeignConfigMap { .. }
             | Self::Volume { .. }
             | Self::Claim { .. }
             | Self::Timeout { .. } => false,

@@ -90,15 +90,25 @@ fn trim_pod(pod: &mut Pod) {
     trim_metadata(&mut pod.metadata, is_gpu_group_label, |name| ANNOTATIONS.contains(&name));
     let bound = is_bound(pod);
     if let Some(full) = pod.spec.take() {
-        pod.spec = Some(if bound { trim_bound_spec(full) } else { trim_unbound_spec(full) });
+        let shares_gpu = !crate::objects::annotation(pod, annotation::SHARED_GPU_CONFIG_MAP).is_empty();
+        pod.spec = Some(if bound { trim_bound_spec(full, shares_gpu) } else { trim_unbound_spec(full) });
     }
     if let Some(full) = pod.status.take() {
         pod.status = Some(if bound { trim_bound_status(full) } else { trim_unbound_status(full) });
     }
 }
 
-fn trim_bound_spec(full: PodSpec) -> PodSpec {
-    PodSpec { node_name: full.node_name, ..PodSpec::default() }
+/// The containers of a pod that shares a GPU say in which config map its devices are, which a renewal of the GPU's
+/// reservation reads.
+fn trim_bound_spec(mut full: PodSpec, shares_gpu: bool) -> PodSpec {
+    let node_name = full.node_name.take();
+    let kept = if shares_gpu { trim_unbound_spec(full) } else { PodSpec::default() };
+    PodSpec {
+        node_name,
+        containers: kept.containers,
+        init_containers: kept.init_containers,
+        ..PodSpec::default()
+    }
 }
 
 fn trim_bound_status(full: PodStatus) -> PodStatus {
@@ -131,12 +141,19 @@ fn trim_unbound_status(full: PodStatus) -> PodStatus {
     }
 }
 
-/// Keeps the name of a container, and the variable with its visible devices.
+/// Keeps the name of a container, the variable with its visible devices, and the config maps that it takes variables from.
 fn trim_container(full: Container) -> Container {
     let devices =
         full.env.into_iter().flatten().filter(|variable| variable.name == env::NVIDIA_VISIBLE_DEVICES);
     let devices: Vec<_> = devices.collect();
-    Container { name: full.name, env: (!devices.is_empty()).then_some(devices), ..Container::default() }
+    let maps: Vec<_> =
+        full.env_from.into_iter().flatten().filter(|source| source.config_map_ref.is_some()).collect();
+    Container {
+        name: full.name,
+        env: (!devices.is_empty()).then_some(devices),
+        env_from: (!maps.is_empty()).then_some(maps),
+        ..Container::default()
+    }
 }
 
 /// Keeps volumes from persistent volume claims.
@@ -205,11 +222,27 @@ mod tests {
     }
 
     #[test]
+    fn bound_pods_that_share_a_gpu_keep_where_their_devices_are() {
+        let variable = json!({"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}});
+        let pod = trimmed(json!({
+            "metadata": {"name": "a", "annotations": {"runai/shared-gpu-configmap": "m"}},
+            "spec": {"nodeName": "n", "containers": [{"name": "main", "image": "i", "env": [variable]}]},
+        }));
+        assert_eq!(
+            pod["spec"],
+            json!({"nodeName": "n", "containers": [{"name": "main", "env": [variable]}]})
+        );
+    }
+
+    #[test]
     fn unbound_pods_keep_what_a_bind_attempt_reads() {
         let pod = trimmed(json!({
             "metadata": {"name": "a", "annotations": {"gpu-fraction-num-devices": "2", "x": "y"}},
             "spec": {
-                "containers": [{"name": "main", "image": "i", "env": [{"name": "A"}, {"name": "NVIDIA_VISIBLE_DEVICES"}]}],
+                "containers": [{
+                    "name": "main", "image": "i", "env": [{"name": "A"}, {"name": "NVIDIA_VISIBLE_DEVICES"}],
+                    "envFrom": [{"secretRef": {"name": "s"}}, {"configMapRef": {"name": "m"}}],
+                }],
                 "volumes": [{"name": "t", "projected": {}}, {"name": "d", "persistentVolumeClaim": {"claimName": "c"}}],
                 "tolerations": [{"operator": "Exists"}],
             },
@@ -218,7 +251,10 @@ mod tests {
         assert_eq!(pod["metadata"]["annotations"], json!({"gpu-fraction-num-devices": "2"}));
         assert_eq!(
             pod["spec"]["containers"],
-            json!([{"name": "main", "env": [{"name": "NVIDIA_VISIBLE_DEVICES"}]}])
+            json!([{
+                "name": "main", "env": [{"name": "NVIDIA_VISIBLE_DEVICES"}],
+                "envFrom": [{"configMapRef": {"name": "m"}}],
+            }])
         );
         assert_eq!(pod["spec"]["volumes"].as_array().unwrap().len(), 1);
         assert_eq!(pod["status"]["conditions"], json!([{"type": "PodBound", "status": "False"}]));

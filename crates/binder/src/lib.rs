@@ -30,6 +30,7 @@ use bind_request_controller::BindRequestController;
 use kai_runtime::controller::{self, Context};
 use kai_runtime::process::Process;
 use parking_lot::Mutex;
+use plugin::custom::PluginFailures;
 use plugin::dynamic_resources::Claims;
 use reservation::{GpuGroupController, Reservations};
 use std::sync::Arc;
@@ -47,7 +48,13 @@ pub async fn run(mut process: Process, options: Options) {
         workers: options.concurrent_max.max(1),
     };
     let limit = Arc::new(Semaphore::new(options.concurrent_max.max(1)));
-    let binder = Binder { context: context.clone(), options, reservations, claims: Claims::default() };
+    let binder = Binder {
+        context: context.clone(),
+        options,
+        reservations,
+        claims: Claims::default(),
+        plugin_failures: PluginFailures::register(&process.metrics),
+    };
     let requests = BindRequestController {
         binder: Arc::new(binder),
         recorder: process.recorder.clone(),

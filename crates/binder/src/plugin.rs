@@ -1,18 +1,23 @@
 //! The configurable plugins of the binder: which exist, which are enabled, and their order.
 //!
 //! Names, defaults and rules are KAI's. Each plugin has a module with its PreBind and Rollback steps, which `bind` calls.
+//! A user's binary adds plugins of its own with [`BinderPlugins`].
 
+pub(crate) mod custom;
 pub(crate) mod dynamic_resources;
 pub(crate) mod gpu_sharing;
 pub(crate) mod hami_core;
 pub(crate) mod volume_binding;
 
-use kai_api::config::component::BinderPlugin;
+pub use custom::{Arguments, BindContext, BinderPlugin, BinderPlugins, CustomPlugin};
+pub use futures::future::BoxFuture;
+
+use kai_api::config::component::BinderPlugin as Override;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// An enabled plugin with its arguments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plugin {
     /// `volumebinding`: persistent volume claims with `WaitForFirstConsumer`.
     VolumeBinding { timeout: Duration },
@@ -22,6 +27,8 @@ pub enum Plugin {
     GpuSharing { devices: DeviceNames },
     /// `hamicore`: GPU memory limit of a container.
     HamiCore,
+    /// One that is not built in.
+    Custom(CustomPlugin),
 }
 
 /// The form of device names in `NVIDIA_VISIBLE_DEVICES`.
@@ -39,9 +46,11 @@ pub enum Error {
     )]
     Malformed(String),
     #[error(
-        "there is no binder plugin `{name}`\nhint: known plugins are volumebinding, dynamicresources, gpusharing and hamicore"
+        "there is no binder plugin `{name}`\nhint: known plugins are volumebinding, dynamicresources, gpusharing and hamicore{own}"
     )]
-    Unknown { name: String },
+    Unknown { name: String, own: String },
+    #[error("binder plugin `{name}` cannot be built: {reason}\nhint: correct its arguments in `--plugins`")]
+    Build { name: String, reason: String },
     #[error(
         "binder plugin `{name}` has no valid argument `{argument}`: `{value}`\nhint: it must be {expected}"
     )]
@@ -58,6 +67,8 @@ const GPU_SHARING: &str = "gpusharing";
 const HAMI_CORE: &str = "hamicore";
 const TIMEOUT: &str = "bindTimeoutSeconds";
 const CDI: &str = "cdiEnabled";
+/// Time limit of each call of a plugin that is not built in and has no such argument; the built-in ones have the same.
+const CUSTOM_TIMEOUT: Duration = Duration::from_mins(2);
 
 #[derive(Clone, Debug)]
 struct Setting {
@@ -94,7 +105,15 @@ pub fn parse(text: &str) -> Result<Vec<Plugin>, Error> {
 }
 
 /// The enabled plugins in order, with overrides of the defaults.
-pub fn resolve(overrides: &BTreeMap<String, BinderPlugin>) -> Result<Vec<Plugin>, Error> {
+pub fn resolve(overrides: &BTreeMap<String, Override>) -> Result<Vec<Plugin>, Error> {
+    resolve_with(overrides, &BinderPlugins::default())
+}
+
+/// As [`resolve`], with plugins that are not built in. As in KAI, one of them runs if an override names it.
+pub fn resolve_with(
+    overrides: &BTreeMap<String, Override>,
+    own: &BinderPlugins,
+) -> Result<Vec<Plugin>, Error> {
     let mut settings = defaults();
     for (name, changes) in overrides {
         let setting = settings.entry(name.clone()).or_insert_with(|| Setting::new(true, 0, &[]));
@@ -113,10 +132,10 @@ pub fn resolve(overrides: &BTreeMap<String, BinderPlugin>) -> Result<Vec<Plugin>
     let mut ordered: Vec<(String, Setting)> = settings.into_iter().collect();
     // By name within a priority: the map is sorted by name, and the sort is stable.
     ordered.sort_by_key(|(_, setting)| std::cmp::Reverse(setting.priority));
-    ordered.into_iter().map(|(name, setting)| build(&name, &setting)).collect()
+    ordered.into_iter().map(|(name, setting)| build(&name, &setting, own)).collect()
 }
 
-fn build(name: &str, setting: &Setting) -> Result<Plugin, Error> {
+fn build(name: &str, setting: &Setting, own: &BinderPlugins) -> Result<Plugin, Error> {
     match name {
         VOLUME_BINDING => Ok(Plugin::VolumeBinding { timeout: timeout(name, setting)? }),
         DYNAMIC_RESOURCES => Ok(Plugin::DynamicResources { timeout: timeout(name, setting)? }),
@@ -130,8 +149,25 @@ fn build(name: &str, setting: &Setting) -> Result<Plugin, Error> {
             Ok(Plugin::GpuSharing { devices })
         }
         HAMI_CORE => Ok(Plugin::HamiCore),
-        _ => Err(Error::Unknown { name: name.to_owned() }),
+        _ => match own.build(name, &setting.arguments) {
+            Some(Ok(plugin)) => {
+                let is_given = setting.arguments.contains_key(TIMEOUT);
+                let timeout = if is_given { timeout(name, setting)? } else { CUSTOM_TIMEOUT };
+                Ok(Plugin::Custom(CustomPlugin::new(name, timeout, plugin)))
+            }
+            Some(Err(reason)) => Err(Error::Build { name: name.to_owned(), reason }),
+            None => {
+                let own = own.names().fold(String::new(), |text, name| text + ", " + name);
+                Err(Error::Unknown { name: name.to_owned(), own })
+            }
+        },
     }
+}
+
+/// The text of a panic.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no reason given".to_owned())
 }
 
 fn timeout(name: &str, setting: &Setting) -> Result<Duration, Error> {
@@ -155,6 +191,7 @@ mod tests {
             Plugin::DynamicResources { .. } => DYNAMIC_RESOURCES,
             Plugin::GpuSharing { .. } => GPU_SHARING,
             Plugin::HamiCore => HAMI_CORE,
+            Plugin::Custom(_) => "custom",
         };
         resolve(&overrides).map(|plugins| plugins.into_iter().map(name).collect())
     }
@@ -185,7 +222,10 @@ mod tests {
             let plugins = resolve(&serde_json::from_str(json).unwrap()).unwrap();
             plugins.into_iter().find_map(|plugin| match plugin {
                 Plugin::VolumeBinding { timeout } => Some(timeout.as_secs()),
-                Plugin::DynamicResources { .. } | Plugin::GpuSharing { .. } | Plugin::HamiCore => None,
+                Plugin::DynamicResources { .. }
+                | Plugin::GpuSharing { .. }
+                | Plugin::HamiCore
+                | Plugin::Custom(_) => None,
             })
         };
         assert_eq!(seconds("{}"), Some(120));

@@ -365,7 +365,14 @@ impl Reservations {
         let namespace = &self.options.reservation_namespace;
         match decide(namespace, group, &pods, &requests, over) {
             Decision::Keep => Ok(()),
-            Decision::DeleteReservations(pods) => {
+            Decision::DeleteReservations(_) => {
+                // A request that was completed after the pods were read no longer protects the reservation, but its pod
+                // has the label by now.
+                let pods = self.list_pods(group).await?;
+                let Decision::DeleteReservations(pods) = decide(namespace, group, &pods, &requests, over)
+                else {
+                    return Ok(());
+                };
                 for pod in pods {
                     tracing::info!(pod = %key(&*pod), %group, "delete a reservation pod that is not used");
                     self.delete_reservation(&pod).await?;

@@ -22,30 +22,78 @@ type Data = BTreeMap<String, String>;
 /// The config maps of the container that receives the GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfigMaps {
+    /// The value of the annotation from which their names follow.
+    prefix: String,
     pub(crate) capabilities: Key,
     pub(crate) environment: Key,
     /// Whether the container reads its devices from the capabilities (`configMapKeyRef`), not from its environment.
     devices_in_capabilities: bool,
 }
 
-/// The config maps of the container of a pod that receives the GPUs.
+/// The config maps of the container of a pod that receives the GPUs. Where the annotation is missing, they are those that
+/// the container refers to.
 pub(crate) fn config_maps(pod: &Pod) -> Result<ConfigMaps> {
-    let prefix = annotation(pod, annotations::SHARED_GPU_CONFIG_MAP);
-    if prefix.is_empty() {
-        return Err(Error::NotMutated(annotations::SHARED_GPU_CONFIG_MAP));
-    }
     let (index, container) = gpu_container(pod)?;
-    let variables = container.and_then(|container| container.env.as_ref()).into_iter().flatten();
-    let devices_in_capabilities =
-        variables.filter(|variable| variable.name == env::NVIDIA_VISIBLE_DEVICES).any(|variable| {
-            variable.value_from.as_ref().is_some_and(|source| source.config_map_key_ref.is_some())
-        });
+    let referred = container.and_then(devices_map);
+    let annotated = annotation(pod, annotations::SHARED_GPU_CONFIG_MAP);
+    let prefix = if annotated.is_empty() {
+        let of_container = referred.and_then(|name| name.strip_suffix(&format!("-{index}")));
+        of_container.filter(|prefix| !prefix.is_empty()).ok_or_else(|| Error::NotPrepared {
+            missing: format!(
+                "it has no annotation `{}`, and container `{}` does not read its GPU from a config map",
+                annotations::SHARED_GPU_CONFIG_MAP,
+                container.map_or("", |container| &container.name),
+            ),
+        })?
+    } else {
+        annotated
+    };
     let name = format!("{prefix}-{index}");
     Ok(ConfigMaps {
+        prefix: prefix.to_owned(),
         environment: Key::new(namespace(pod), format!("{name}-evar")),
         capabilities: Key::new(namespace(pod), &name),
-        devices_in_capabilities,
+        devices_in_capabilities: referred.is_some(),
     })
+}
+
+/// The config map from which a container reads its devices as a variable.
+fn devices_map(container: &Container) -> Option<&str> {
+    let variables = container.env.iter().flatten();
+    variables
+        .filter(|variable| variable.name == env::NVIDIA_VISIBLE_DEVICES)
+        .find_map(|variable| Some(variable.value_from.as_ref()?.config_map_key_ref.as_ref()?.name.as_str()))
+}
+
+/// Checks what cannot be repaired: the container must read its GPU from the config maps. Otherwise it would see none, or
+/// all of them, as the image decides.
+///
+/// Returns the value of the annotation where that has to be added.
+pub(crate) fn check_prepared(pod: &Pod) -> Result<Option<String>> {
+    let maps = config_maps(pod)?;
+    let (_, container) = gpu_container(pod)?;
+    let sources = container.and_then(|container| container.env_from.as_ref()).into_iter().flatten();
+    let takes_environment = sources
+        .filter_map(|source| source.config_map_ref.as_ref())
+        .any(|map| map.name == maps.environment.name);
+    let reads_capabilities =
+        container.and_then(devices_map).is_some_and(|name| name == maps.capabilities.name);
+    // A variable of the container itself wins over one of the config map.
+    let hidden = container.is_some_and(|container| {
+        container.env.iter().flatten().any(|variable| variable.name == env::NVIDIA_VISIBLE_DEVICES)
+    });
+    if !reads_capabilities && (!takes_environment || hidden) {
+        return Err(Error::NotPrepared {
+            missing: format!(
+                "container `{}` does not read `{}` from config map `{}`",
+                container.map_or("", |container| &container.name),
+                env::NVIDIA_VISIBLE_DEVICES,
+                maps.capabilities.name,
+            ),
+        });
+    }
+    let is_annotated = !annotation(pod, annotations::SHARED_GPU_CONFIG_MAP).is_empty();
+    Ok((!is_annotated).then_some(maps.prefix))
 }
 
 /// The container that receives the GPUs, and its index in the names of config maps.
@@ -115,12 +163,20 @@ pub(crate) async fn visible_devices(api: &Api, pod: &Pod) -> Result<Vec<String>>
     Ok(devices.map(uuid).collect())
 }
 
-/// Deletes the config maps, if the pod has any.
+/// Deletes the config maps of the pod, if it has any; not those of another owner whose name it gives.
 pub(crate) async fn rollback(api: &Api, pod: &Pod) -> Result<()> {
     let Ok(maps) = config_maps(pod) else { return Ok(()) };
     for key in [&maps.capabilities, &maps.environment] {
-        match api.delete::<ConfigMap>(key, &DeleteOptions::default()).await {
-            Err(error) if error.is_not_found() => {}
+        let map: ConfigMap = match api.get(key).await {
+            Err(error) if error.is_not_found() => continue,
+            map => map.during(|| format!("read config map `{key}`"))?,
+        };
+        let has_owner = map.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
+        if !has_owner || foreign_owner(&map, pod).is_some() {
+            continue;
+        }
+        match api.delete::<ConfigMap>(key, &DeleteOptions::of_typed(&map)).await {
+            Err(error) if error.is_not_found() || error.is_conflict() => {}
             deleted => {
                 deleted.during(|| format!("delete config map `{key}`"))?;
             }
@@ -151,6 +207,9 @@ pub(crate) async fn write(api: &Api, pod: &Pod, key: &Key, data: Data) -> Result
             Err(error) if error.is_not_found() => continue,
             known => known.during(operation)?,
         };
+        if let Some(owner) = foreign_owner(&known, pod) {
+            return Err(Error::ForeignConfigMap { map: key.to_string(), owner });
+        }
         match api.patch_difference(Part::Main, &known, &merged(&known, &new)).await {
             Err(error) if error.is_conflict() || error.is_not_found() => {}
             written => return written.map(|_| ()).during(operation),
@@ -169,8 +228,17 @@ fn owner_reference(pod: &Pod) -> OwnerReference {
     }
 }
 
-/// The desired state of an existing config map. One of the same pod keeps its other keys; one of another owner is taken
-/// over with the new data only.
+/// Who else a config map belongs to. A pod may give the name of any config map of its namespace. One of an earlier pod of
+/// the same name belongs to the pod, and one without owners to the first pod that names it, as in KAI.
+fn foreign_owner(map: &ConfigMap, pod: &Pod) -> Option<String> {
+    let owners = map.metadata.owner_references.as_deref().unwrap_or_default();
+    let is_own = |owner: &OwnerReference| owner.kind == "Pod" && owner.name == name(pod);
+    let foreign = owners.iter().find(|owner| !is_own(owner))?;
+    Some(format!("{} `{}`", foreign.kind, foreign.name))
+}
+
+/// The desired state of an existing config map. One of the same pod keeps its other keys; one of an earlier pod of the same
+/// name, or without owners, is taken over with the new data only.
 fn merged(known: &ConfigMap, new: &ConfigMap) -> ConfigMap {
     let mut merged = known.clone();
     let owners = |map: &ConfigMap| -> Vec<String> {
@@ -221,7 +289,37 @@ mod tests {
             assert_eq!(maps.environment.name, format!("a-abcdefg-shared-gpu-{index}-evar"));
         }
         assert!(matches!(config_maps(&pod("none", &json!([]))), Err(Error::NoContainer(_))));
-        assert!(matches!(config_maps(&Pod::default()), Err(Error::NotMutated(_))));
+        assert!(matches!(config_maps(&Pod::default()), Err(Error::NotPrepared { .. })));
+    }
+
+    #[test]
+    fn pod_that_the_webhook_has_not_prepared_is_refused_and_a_lost_annotation_is_derived() {
+        let by_map = |name: &str| json!([{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"configMapKeyRef": {"name": name}}}]);
+        let of = |variables: &Value, sources: &Value, annotated: bool| {
+            let mut pod = pod("", variables);
+            let container = pod.spec.as_mut().unwrap().containers.first_mut().unwrap();
+            container.env_from = serde_json::from_value(sources.clone()).unwrap();
+            if !annotated {
+                pod.metadata.annotations = None;
+            }
+            check_prepared(&pod).map_err(|error| error.to_string())
+        };
+        let capabilities = by_map("a-abcdefg-shared-gpu-0");
+        let environment = json!([{"configMapRef": {"name": "a-abcdefg-shared-gpu-0-evar"}}]);
+        assert_eq!(of(&capabilities, &json!([]), true), Ok(None));
+        assert_eq!(of(&capabilities, &json!([]), false), Ok(Some("a-abcdefg-shared-gpu".to_owned())));
+        assert_eq!(of(&json!([]), &environment, true), Ok(None));
+        let all = json!([{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]);
+        for (variables, sources, annotated) in [
+            (&json!([]), &json!([]), true),
+            (&json!([]), &json!([]), false),
+            (&json!([]), &environment, false),
+            (&by_map("another"), &json!([]), true),
+            (&all, &environment, true),
+        ] {
+            let refused = of(variables, sources, annotated).unwrap_err();
+            assert!(refused.contains("container `main`") && refused.contains("hint:"), "{refused}");
+        }
     }
 
     #[test]
@@ -247,7 +345,22 @@ mod tests {
     }
 
     #[test]
-    fn config_map_of_the_same_pod_is_merged_and_of_another_owner_replaced() {
+    fn config_map_belongs_to_the_pods_of_one_name() {
+        let map = |owners: Value| -> ConfigMap {
+            serde_json::from_value(json!({"metadata": {"name": "m", "ownerReferences": owners}})).unwrap()
+        };
+        let owner =
+            |kind: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "name": name, "uid": "v"});
+        let pod = pod("", &json!([]));
+        assert_eq!(foreign_owner(&map(json!([owner("Pod", "a")])), &pod), None);
+        assert_eq!(foreign_owner(&map(json!([])), &pod), None);
+        assert_eq!(foreign_owner(&map(json!([owner("Pod", "b")])), &pod).as_deref(), Some("Pod `b`"));
+        let both = map(json!([owner("Pod", "a"), owner("Job", "a")]));
+        assert_eq!(foreign_owner(&both, &pod).as_deref(), Some("Job `a`"));
+    }
+
+    #[test]
+    fn config_map_of_the_same_pod_is_merged_and_of_an_earlier_one_replaced() {
         let map = |uid: &str, data: Value| -> ConfigMap {
             let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": uid});
             let map = json!({"metadata": {"ownerReferences": [owner]}, "data": data});

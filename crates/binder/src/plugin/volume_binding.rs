@@ -37,6 +37,10 @@ const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 /// The provisioner of classes with statically provisioned volumes.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+/// The right to pre-bind volumes, which KAI's role does not grant.
+const PREBIND: &str = "patch persistentvolumes";
+const WITHOUT_PREBIND: &str = "available volumes are not used: claims of a class with a provisioner get a new volume, and pods \
+                               with claims of other classes are not bound";
 /// Number of attempts to pre-bind a volume that others may take.
 const ATTEMPTS_MAX: usize = 5;
 /// Intervals at which an unbound claim is polled.
@@ -263,6 +267,9 @@ async fn select_volume(context: &Context, claim: &PersistentVolumeClaim, node: &
         match prebind(context, volume, claim).await {
             // Another client was faster; the informer will know.
             Err(error) if error.is_conflict() || error.is_not_found() => {}
+            Err(error) if error.is_permission_denied() && has_provisioner(&class) => {
+                return provision(api, claim, &class, node).await;
+            }
             written => return written.during(|| format!("pre-bind volume `{}`", name(volume))),
         }
         tokio::time::sleep(poll.next_delay()).await;
@@ -286,7 +293,19 @@ async fn prebind(
         ..ObjectReference::default()
     });
     bound.annotations_mut().insert(BOUND_BY_CONTROLLER.to_owned(), "yes".to_owned());
-    context.patch_difference(Part::Main, volume, &bound).await.map(|_| ())
+    let written = context.patch_difference(Part::Main, volume, &bound).await;
+    if let Some(degradations) = &context.degradations {
+        match &written {
+            Err(error) if error.is_permission_denied() => degradations.begin(PREBIND, WITHOUT_PREBIND),
+            Ok(_) => degradations.end(PREBIND),
+            Err(_) => {}
+        }
+    }
+    written.map(|_| ())
+}
+
+fn has_provisioner(class: &StorageClass) -> bool {
+    !matches!(class.provisioner.as_str(), "" | NO_PROVISIONER)
 }
 
 /// Writes the selected node to the claim, from which the provisioner creates a volume.
@@ -297,7 +316,7 @@ async fn provision(
     node: &Node,
 ) -> Result<()> {
     let node_name = name(node);
-    if matches!(class.provisioner.as_str(), "" | NO_PROVISIONER) || !allows_node(class, node) {
+    if !has_provisioner(class) || !allows_node(class, node) {
         let class = name(class);
         return Err(volume_error(
             claim,

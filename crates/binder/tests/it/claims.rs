@@ -53,8 +53,14 @@ async fn claims_of_a_failed_bind_are_released_wherever_the_binder_crashes() {
     test.create(&kind::RESOURCE_CLAIM, json!({"metadata": {"name": "shared"}, "spec": claim_spec()})).await;
     crash_everywhere(&test, 8, async |requests| {
         let name = format!("a-{requests}");
-        let made = test.create(&kind::POD, claiming(&name)).await;
-        // The pod was not mutated by the webhook: the plugin after dynamicresources fails.
+        let mut pod = claiming(&name);
+        // No config map can have this name: the plugin after dynamicresources fails.
+        pod["metadata"]["annotations"] =
+            json!({"gpu-fraction": "0.5", "runai/shared-gpu-configmap": "Bad_Name"});
+        let source = json!({"configMapKeyRef": {"name": "Bad_Name-0", "key": "NVIDIA_VISIBLE_DEVICES"}});
+        pod["spec"]["containers"][0]["env"] =
+            json!([{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": source}]);
+        let made = test.create(&kind::POD, pod).await;
         let mut wanted = fraction(&[&format!("g-{requests}")]);
         wanted["resourceClaimAllocations"] = json!([{"name": "gpu", "allocation": allocation("gpu-2")}]);
         test.request(&made, "node-1", &wanted).await;

@@ -32,7 +32,7 @@ async fn pods_that_share_a_gpu_are_bound_wherever_the_binder_crashes() {
         assert_eq!(reservations.len(), 1, "after {requests} requests");
         let device = annotation(&reservations[0], DEVICE);
         for name in &names {
-            let map = test.get(&kind::CONFIG_MAP, &format!("{name}-abcdefg-shared-gpu-0-evar")).await;
+            let map = test.get(&kind::CONFIG_MAP, &format!("{name}-abcdefg-shared-gpu-0")).await;
             assert_eq!(map["data"]["NVIDIA_VISIBLE_DEVICES"], device, "after {requests} requests");
             test.delete(&kind::POD, name).await;
         }
@@ -54,7 +54,7 @@ async fn pod_that_shares_several_gpus_is_bound_wherever_the_binder_crashes() {
         test.until_phase(&name, "Succeeded").await;
         test.until(&kind::POD, &name, |pod| phase(pod) == "Running").await;
         assert_eq!(test.reservations().await.len(), 3, "after {requests} requests");
-        let map = test.get(&kind::CONFIG_MAP, &format!("{name}-abcdefg-shared-gpu-0-evar")).await;
+        let map = test.get(&kind::CONFIG_MAP, &format!("{name}-abcdefg-shared-gpu-0")).await;
         let visible = object::str_at(&map, "/data/NVIDIA_VISIBLE_DEVICES");
         let mut devices: Vec<&str> = visible.split(',').collect();
         devices.sort_unstable();

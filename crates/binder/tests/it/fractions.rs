@@ -1,8 +1,8 @@
 //! GPU sharing: reservation pods, config maps of containers, and the deletion of unused reservations.
 
 use crate::{
-    BIND_REQUEST, DEVICE, RESERVED, Reporter, TestCluster, annotation, builder, fraction, phase, pod,
-    shared_pod,
+    BIND_REQUEST, DEVICE, RESERVED, Reporter, TestCluster, annotation, builder, condition, fraction, phase,
+    pod, shared_pod,
 };
 use kai_binder::{Options, plugin};
 use kai_object as object;
@@ -18,7 +18,7 @@ fn one_node() -> kai_sim::Builder {
 }
 
 async fn visible_devices(test: &TestCluster, pod: &str) -> String {
-    let map = test.get(&kind::CONFIG_MAP, &format!("{pod}-abcdefg-shared-gpu-0-evar")).await;
+    let map = test.get(&kind::CONFIG_MAP, &format!("{pod}-abcdefg-shared-gpu-0")).await;
     map["data"]["NVIDIA_VISIBLE_DEVICES"].as_str().unwrap_or_default().to_owned()
 }
 
@@ -37,7 +37,10 @@ async fn reservation_exists_while_a_pod_uses_the_gpu() {
     assert_eq!(device, "GPU-node-1-0");
     assert_eq!(visible_devices(&test, "a").await, device);
     let map = test.get(&kind::CONFIG_MAP, "a-abcdefg-shared-gpu-0").await;
-    assert_eq!(map["data"], json!({"RUNAI_NUM_OF_GPUS": "0.50", "GPU_PORTION": "0.50"}));
+    assert_eq!(
+        map["data"],
+        json!({"RUNAI_NUM_OF_GPUS": "0.50", "GPU_PORTION": "0.50", "NVIDIA_VISIBLE_DEVICES": device})
+    );
     assert_eq!(map["metadata"]["ownerReferences"][0]["uid"], object::uid(&first));
 
     let second = test.create(&kind::POD, shared_pod("b")).await;
@@ -384,6 +387,24 @@ async fn memory_limit_is_set_with_hami_core() {
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn config_map_of_another_owner_is_left_alone() {
+    let test = TestCluster::new().await;
+    let name = "a-abcdefg-shared-gpu-0";
+    let data = json!({"password": "kept"});
+    let other = test.create(&kind::POD, pod("other", &json!({}))).await;
+    let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "other", "uid": object::uid(&other)}]);
+    let metadata = json!({"name": name, "ownerReferences": owner});
+    test.create(&kind::CONFIG_MAP, json!({"metadata": metadata, "data": data})).await;
+    let made = test.create(&kind::POD, shared_pod("a")).await;
+    test.request(&made, "node-1", &fraction(&["g-1"])).await;
+    let request = test.until_phase("a", "Failed").await;
+    let reason = object::str_at(&request, "/status/reason");
+    assert!(reason.contains("belongs to Pod `other` and is not changed"), "{reason}");
+    test.until_reservations(0).await;
+    assert_eq!(test.get(&kind::CONFIG_MAP, name).await["data"], data, "neither overwritten nor deleted");
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn unmutated_pod_with_a_fraction_fails_unless_allowed() {
     let unmutated = || pod("a", &json!({"gpu-fraction": "0.5"}));
     let test = TestCluster::new().await;
@@ -396,6 +417,11 @@ async fn unmutated_pod_with_a_fraction_fails_unless_allowed() {
     let labels = left["metadata"].get("labels").cloned().unwrap_or_else(|| json!({}));
     assert_eq!(labels, json!({}));
 
+    let bound = condition(&left, "PodBound").unwrap()["message"].as_str().unwrap_or_default();
+    assert!(
+        bound.contains("created without the admission webhook") && bound.contains("hint: delete the pod")
+    );
+
     let options = Options { allow_unmutated_pods: true, ..Options::default() };
     let test = TestCluster::with(one_node(), options, Reporter::Runs).await;
     let made = test.create(&kind::POD, unmutated()).await;
@@ -403,4 +429,31 @@ async fn unmutated_pod_with_a_fraction_fails_unless_allowed() {
     test.until_phase("a", "Succeeded").await;
     let maps: Vec<Value> = test.cluster.api().list_dynamic(&kind::CONFIG_MAP, "default").await.unwrap().items;
     assert!(maps.iter().all(|map| !object::name(map).contains("shared-gpu")));
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn annotation_of_the_webhook_is_added_where_it_is_missing() {
+    let test = TestCluster::new().await;
+    let mut without = shared_pod("a");
+    without["metadata"]["annotations"] = json!({"gpu-fraction": "0.5"});
+    let made = test.create(&kind::POD, without).await;
+    test.request(&made, "node-1", &fraction(&["g-1"])).await;
+    test.until_phase("a", "Succeeded").await;
+    let bound = test.until(&kind::POD, "a", |pod| phase(pod) == "Running").await;
+    assert_eq!(annotation(&bound, "runai/shared-gpu-configmap"), "a-abcdefg-shared-gpu");
+    assert_eq!(visible_devices(&test, "a").await, "GPU-node-1-0");
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn pod_whose_container_does_not_read_its_gpu_is_not_bound() {
+    let test = TestCluster::new().await;
+    let mut annotated = shared_pod("a");
+    annotated["spec"]["containers"][0]["env"] = json!([{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]);
+    let made = test.create(&kind::POD, annotated).await;
+    test.request(&made, "node-1", &fraction(&["g-1"])).await;
+    let request = test.until_phase("a", "Failed").await;
+    let reason = object::str_at(&request, "/status/reason");
+    assert!(reason.contains("does not read `NVIDIA_VISIBLE_DEVICES`"), "{reason}");
+    test.until_reservations(0).await;
+    assert!(test.writes().iter().all(|write| !write.contains("/pods/a/binding")), "{:?}", test.writes());
 }

@@ -6,6 +6,7 @@ mod claims;
 mod crashes;
 mod fractions;
 mod plain;
+mod plugins;
 mod real_control_plane;
 mod renewals;
 mod volumes;
@@ -245,10 +246,11 @@ fn pod(name: &str, annotations: &Value) -> Value {
 
 /// A pod with a GPU fraction, as mutated by the admission webhook.
 fn shared_pod(name: &str) -> Value {
-    pod(
-        name,
-        &json!({"gpu-fraction": "0.5", "runai/shared-gpu-configmap": format!("{name}-abcdefg-shared-gpu")}),
-    )
+    let prefix = format!("{name}-abcdefg-shared-gpu");
+    let mut pod = pod(name, &json!({"gpu-fraction": "0.5", "runai/shared-gpu-configmap": prefix}));
+    let source = json!({"configMapKeyRef": {"name": format!("{prefix}-0"), "key": "NVIDIA_VISIBLE_DEVICES"}});
+    pod["spec"]["containers"][0]["env"] = json!([{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": source}]);
+    pod
 }
 
 fn fraction(groups: &[&str]) -> Value {

@@ -135,7 +135,7 @@ async fn real_api_server_accepts_the_writes_of_the_binder() {
         let name = format!("half-{index}");
         real.until(&BIND_REQUEST, &name, phase("Succeeded")).await;
         real.until(&kind::POD, &name, phase("Running")).await;
-        let map = Key::new("default", format!("{name}-abcdefg-shared-gpu-0-evar"));
+        let map = Key::new("default", format!("{name}-abcdefg-shared-gpu-0"));
         let map = real.api.get_dynamic(&kind::CONFIG_MAP, &map).await.unwrap();
         *pods.entry(object::str_at(&map, "/data/NVIDIA_VISIBLE_DEVICES").to_owned()).or_insert(0) += 1;
     }

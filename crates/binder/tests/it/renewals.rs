@@ -94,7 +94,7 @@ async fn failed_or_deleted_reservation_is_renewed_for_the_same_gpu_while_its_use
         assert_runs(&test, &user).await;
     }
     let second = run_shared(&test, "b", &["g"]).await;
-    let map = test.get(&kind::CONFIG_MAP, "b-abcdefg-shared-gpu-0-evar").await;
+    let map = test.get(&kind::CONFIG_MAP, "b-abcdefg-shared-gpu-0").await;
     assert_eq!(map["data"]["NVIDIA_VISIBLE_DEVICES"], device.as_str());
     test.sleep(300).await;
     assert_runs(&test, &second).await;

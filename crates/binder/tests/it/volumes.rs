@@ -4,7 +4,8 @@ use crate::{Reporter, TestCluster, annotation, builder, phase, pod};
 use kai_binder::{Options, plugin};
 use kai_object as object;
 use kai_runtime::kind;
-use kai_sim::NodeGroup;
+use kai_sim::faults::Reads;
+use kai_sim::{NodeGroup, Outage};
 use serde_json::{Value, json};
 
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
@@ -154,4 +155,40 @@ async fn unbound_claim_with_immediate_binding_fails_the_request() {
     test.request(&made, "node-1", &json!({})).await;
     let request = test.until_phase("b", "Failed").await;
     assert_eq!(object::str_at(&request, "/status/reason"), "volume claim `default/none` not found");
+}
+
+/// KAI's role does not grant `patch` on `persistentvolumes`.
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn available_volume_is_not_used_without_the_right_to_pre_bind_it() {
+    let test = TestCluster::with(two_nodes(), Options::default(), Reporter::Runs).await;
+    let message = "persistentvolumes \"disk\" is forbidden: User \"binder\" cannot patch resource \"persistentvolumes\" in API \
+                   group \"\" at the cluster scope";
+    let denied = Outage {
+        code: 403,
+        message: message.to_owned(),
+        retry_after: 0,
+        path: "/persistentvolumes/".to_owned(),
+        reads: Reads::Served,
+    };
+    test.cluster.faults().set_outage(crate::BINDER, denied.clone());
+    class(&test, "local", "kubernetes.io/no-provisioner", "WaitForFirstConsumer").await;
+    local_volume(&test, "disk", "node-1").await;
+    claim(&test, "data", "local").await;
+    let made = test.create(&kind::POD, using("a", "data")).await;
+    test.request(&made, "node-1", &json!({})).await;
+    let request = test.until_phase("a", "Failed").await;
+    let reason = object::str_at(&request, "/status/reason");
+    assert!(reason.contains("cannot patch resource \"persistentvolumes\""), "{reason}");
+
+    // The provisioner creates a volume, although one is available.
+    let test = TestCluster::with(two_nodes(), Options::default(), Reporter::Runs).await;
+    test.cluster.faults().set_outage(crate::BINDER, denied);
+    class(&test, "local", "sim.kai.scheduler/disk", "WaitForFirstConsumer").await;
+    local_volume(&test, "disk", "node-1").await;
+    claim(&test, "data", "local").await;
+    let made = test.create(&kind::POD, using("a", "data")).await;
+    test.request(&made, "node-1", &json!({})).await;
+    test.until_phase("a", "Succeeded").await;
+    let bound = test.get(&kind::PERSISTENT_VOLUME_CLAIM, "data").await;
+    assert_ne!(object::str_at(&bound, "/spec/volumeName"), "disk");
 }
