@@ -125,6 +125,7 @@ impl StatusController {
             }
             WatchEvent::Deleted(object) => T::set(&mut view, &object.key(), None),
             WatchEvent::Invalid(object) => T::set(&mut view, &object.key, None),
+            WatchEvent::Denied => view.replace(Vec::<T>::new()),
         };
         for group in affected {
             self.queue.add_after(group, COALESCE);
@@ -189,12 +190,18 @@ impl StatusController {
         }
         match response {
             Ok(object) => {
-                self.queue.forget(&key);
                 match GroupObject::deserialize(&object) {
+                    // The server was restored from a backup, and the watch has not delivered that yet: the difference stays
+                    // until it does.
+                    Ok(object) if view::is_older(&self.view(), &key, &object) => {
+                        self.queue.add_rate_limited(key);
+                        return;
+                    }
                     Ok(object) => self.handle(WatchEvent::Applied(object)),
                     // The watch delivers the same state and reports it.
                     Err(error) => tracing::warn!(%key, %error, "the response is not a valid pod group"),
                 }
+                self.queue.forget(&key);
                 // Changes during the write.
                 self.queue.add(key);
             }

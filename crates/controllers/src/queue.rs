@@ -165,6 +165,7 @@ impl StatusController {
             }
             WatchEvent::Deleted(object) => ledger.set_group(read(object).0, None),
             WatchEvent::Invalid(object) => ledger.set_group(object.key, None),
+            WatchEvent::Denied => ledger.replace_groups(std::iter::empty()),
         };
         self.enqueue(affected);
     }
@@ -183,6 +184,7 @@ impl StatusController {
             }
             WatchEvent::Deleted(object) => ledger.set_queue(&Queue::read(object).0, None),
             WatchEvent::Invalid(object) => ledger.set_queue(&object.key.name, None),
+            WatchEvent::Denied => ledger.replace_queues(std::iter::empty()),
         };
         self.enqueue(affected);
     }

@@ -43,13 +43,14 @@ const REFRESH: Duration = Duration::from_secs(5);
 
 /// Runs the pod grouper. Never returns.
 pub async fn run(mut process: Process, options: Options) {
+    options.own_rules.register_metrics(&process.metrics);
     let informers = Arc::new(informers(&options));
     informers.start(&process.api, &process.health, &mut process.tasks);
     let context = Context::of(&process, informers);
     let grouper = Arc::new(Grouper {
         options,
         recorder: process.recorder.clone(),
-        reader: Reader::new(process.api.clone()),
+        reader: Reader::new(process.api.clone(), process.recorder.clone()),
         reconciled: Mutex::default(),
         failures: Mutex::default(),
         writing: Mutex::default(),

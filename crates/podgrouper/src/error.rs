@@ -27,7 +27,7 @@ pub struct Invalid {
 }
 
 impl Invalid {
-    pub(crate) fn new(kind: &str, name: &str, problem: impl Into<String>) -> Self {
+    pub fn new(kind: &str, name: &str, problem: impl Into<String>) -> Self {
         Self { kind: kind.to_owned(), name: name.to_owned(), problem: problem.into() }
     }
 }

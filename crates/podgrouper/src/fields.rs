@@ -5,30 +5,31 @@ use crate::objects::OwnerObject;
 use serde_json::{Map, Value};
 
 impl OwnerObject {
-    pub(crate) fn invalid(&self, problem: impl Into<String>) -> Invalid {
+    /// An error of this object: what is wrong, and what it must be.
+    pub fn invalid(&self, problem: impl Into<String>) -> Invalid {
         Invalid::new(&self.kind, self.metadata.name.as_deref().unwrap_or_default(), problem)
     }
 
     /// The value at a path such as `spec.runPolicy`; null counts as absent.
-    pub(crate) fn field(&self, path: &str) -> Result<Option<&Value>, Invalid> {
+    pub fn field(&self, path: &str) -> Result<Option<&Value>, Invalid> {
         field(&self.data, path).map_err(|at| self.invalid(format!("`{at}` must be an object")))
     }
 
-    pub(crate) fn int(&self, path: &str) -> Result<Option<i32>, Invalid> {
+    pub fn int(&self, path: &str) -> Result<Option<i32>, Invalid> {
         self.field(path)?.map(|value| int(value, path)).transpose().map_err(|problem| self.invalid(problem))
     }
 
-    pub(crate) fn text(&self, path: &str) -> Result<Option<&str>, Invalid> {
+    pub fn text(&self, path: &str) -> Result<Option<&str>, Invalid> {
         let wrong = || self.invalid(format!("`{path}` must be a string"));
         self.field(path)?.map(|value| value.as_str().ok_or_else(wrong)).transpose()
     }
 
-    pub(crate) fn map(&self, path: &str) -> Result<Option<&Map<String, Value>>, Invalid> {
+    pub fn map(&self, path: &str) -> Result<Option<&Map<String, Value>>, Invalid> {
         let wrong = || self.invalid(format!("`{path}` must be an object"));
         self.field(path)?.map(|value| value.as_object().ok_or_else(wrong)).transpose()
     }
 
-    pub(crate) fn list(&self, path: &str) -> Result<Option<&[Value]>, Invalid> {
+    pub fn list(&self, path: &str) -> Result<Option<&[Value]>, Invalid> {
         let wrong = || self.invalid(format!("`{path}` must be a list"));
         let list = |value: &'_ Value| value.as_array().map(Vec::as_slice).is_some();
         match self.field(path)? {

@@ -2,7 +2,7 @@
 //!
 //! For a pod, [`owner_chain`] resolves the owners, the rule of the topmost owner's kind ([`table`]) computes the desired
 //! group, starting from what all kinds share ([`workload`]), and [`apply`] computes the writes: one for the group, one for
-//! the pod. A further kind is a module in `kind` and a line in [`table::TABLE`]. The rules are pure: what they read besides
+//! the pod. A further kind is a module in `kind` and a line in [`table::TABLE`]; a user's binary adds kinds with [`own`]. The rules are pure: what they read besides
 //! pod and owners they declare, and [`plan`] fetches it: from the API server for the [`controller`], or offline.
 
 // Objects come from everyone who may write to the API server: none of them may end the process.
@@ -13,8 +13,11 @@ pub mod cluster;
 pub mod controller;
 pub mod defaults;
 pub mod error;
+pub mod expand;
 pub mod objects;
+pub mod offline;
 pub mod options;
+pub mod own;
 pub mod owner_chain;
 pub mod plan;
 pub mod reader;
@@ -28,6 +31,7 @@ mod kind;
 pub use controller::run;
 pub use error::{Error, Invalid};
 pub use options::{Options, parse_selector};
+pub use own::{OwnKind, OwnRule, OwnRules};
 
 #[cfg(test)]
 mod tests;

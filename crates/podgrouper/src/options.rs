@@ -1,5 +1,6 @@
 //! KAI's flags of the pod grouper.
 
+use crate::own::OwnRules;
 use kai_api::well_known::{label, name};
 use kai_runtime::Key;
 use std::collections::BTreeMap;
@@ -27,6 +28,8 @@ pub struct Options {
     pub default_priorities: Option<Key>,
     /// `max-concurrent-reconciles`
     pub max_concurrent_reconciles: usize,
+    /// Rules for kinds that are not built in.
+    pub own_rules: OwnRules,
 }
 
 impl Default for Options {
@@ -42,6 +45,7 @@ impl Default for Options {
             generic_karta_fallback: true,
             default_priorities: None,
             max_concurrent_reconciles: 10,
+            own_rules: OwnRules::default(),
         }
     }
 }

@@ -3,10 +3,12 @@
 //! An object is read again when a new pod of it appears, and else at intervals that grow while it does not change. Refusals
 //! are remembered for a few seconds, so that a gang of thousands of pods does not ask thousands of times.
 
-use crate::objects::{MetaExt, OwnerObject};
+use crate::kind::karta;
+use crate::objects::{MetaExt, OwnerObject, key_of};
 use crate::owner_chain::Error;
 use crate::plan::{ReadFor, Source, Wanted};
 use kai_runtime::api::{self, Api};
+use kai_runtime::event::{Event, EventType, Recorder, Regarding};
 use kai_runtime::kind::{Key, POD, ResourceKind, group_path};
 use kai_runtime::url::query_value;
 use parking_lot::Mutex;
@@ -36,9 +38,12 @@ type RefusalId = (String, String, String);
 /// The reader with its cache.
 pub struct Reader {
     api: Api,
+    recorder: Recorder,
     resources: Resources,
     cache: Mutex<BTreeMap<Id, Cached>>,
     refused: Mutex<BTreeMap<RefusalId, (Instant, Refusal)>>,
+    /// Versions of Kartas by uid, for which an event says that they are not used.
+    unused_kartas: Mutex<BTreeMap<String, String>>,
 }
 
 impl std::fmt::Debug for Reader {
@@ -66,12 +71,47 @@ enum Refusal {
     UnknownKind,
 }
 
+/// Kartas for which it is remembered that they were reported; beyond, they are reported again.
+const REPORTED_MAX: usize = 1_000;
 /// A list of Kartas is read again after this time.
 const KARTAS_FRESH: Duration = Duration::from_secs(10);
 
 impl Reader {
-    pub fn new(api: Api) -> Self {
-        Self { api, resources: Resources::default(), cache: Mutex::default(), refused: Mutex::default() }
+    pub fn new(api: Api, recorder: Recorder) -> Self {
+        Self {
+            api,
+            recorder,
+            resources: Resources::default(),
+            cache: Mutex::default(),
+            refused: Mutex::default(),
+            unused_kartas: Mutex::default(),
+        }
+    }
+
+    /// Records why Kartas are not used, once for each version of them.
+    fn report_unused(&self, resource: &ResourceKind, kartas: &[Arc<OwnerObject>], kind: (&str, &str, &str)) {
+        for (karta, reason) in karta::unused(kartas, kind) {
+            let metadata = &karta.metadata;
+            let (uid, version) = (metadata.uid_str(), metadata.resource_version.clone().unwrap_or_default());
+            let key = key_of(metadata);
+            let mut reported = self.unused_kartas.lock();
+            if reported.get(uid) == Some(&version) {
+                continue;
+            }
+            if reported.len() == REPORTED_MAX {
+                reported.clear();
+            }
+            reported.insert(uid.to_owned(), version);
+            drop(reported);
+            tracing::warn!(karta = %key, reason, "the Karta is not used");
+            self.recorder.record(&Event {
+                regarding: Regarding { kind: resource.clone(), key, uid: uid.to_owned() },
+                type_: EventType::Warning,
+                reason: "InvalidInput",
+                message: format!("{reason}; workloads of its kind are grouped without it"),
+                annotations: BTreeMap::new(),
+            });
+        }
     }
 
     async fn read_cached(
@@ -265,6 +305,7 @@ impl Source for Reader {
         let items = listed["items"].as_array().into_iter().flatten();
         let found: Vec<Arc<OwnerObject>> =
             items.filter_map(|item| read_object(item.clone()).ok()).map(Arc::new).collect();
+        self.report_unused(&resource, &found, (group, version, kind));
         self.resources.kartas.lock().insert(id, (Instant::now(), found.clone()));
         Ok(found)
     }

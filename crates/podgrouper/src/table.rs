@@ -278,6 +278,9 @@ pub fn reads(workload: &Workload<'_>) -> Vec<ObjectRef> {
         return vec![reference];
     }
     let (group, version, kind) = workload.top_kind();
+    if let Some(own) = workload.options.own_rules.find(group, version, kind) {
+        return own.reads(workload);
+    }
     match find(group, version, kind) {
         Some(entry) => (entry.rule.reads)(workload),
         None if workload.options.generic_karta_fallback => karta::reads(workload),
@@ -288,18 +291,30 @@ pub fn reads(workload: &Workload<'_>) -> Vec<ObjectRef> {
 /// The desired group of the pod of a workload.
 pub fn desired(workload: &Workload<'_>) -> Result<Desired, Invalid> {
     let (group, version, kind) = workload.top_kind();
-    let mut desired = match (upstream_pod_group::of_pod(workload), find(group, version, kind)) {
-        (Some(reference), _) => upstream_pod_group::group(workload, &reference)?,
-        (None, Some(entry)) => (entry.rule.group)(workload)?,
-        (None, None) if workload.options.generic_karta_fallback => match karta::of(workload) {
-            Some(karta) => karta::group(workload, &karta)?,
-            None => (DEFAULT.group)(workload)?,
-        },
-        (None, None) => (DEFAULT.group)(workload)?,
+    let own = || workload.options.own_rules.find(group, version, kind);
+    let mut desired = if let Some(reference) = upstream_pod_group::of_pod(workload) {
+        upstream_pod_group::group(workload, &reference)?
+    } else if let Some(own) = own() {
+        own.group(workload)?
+    } else {
+        built_in(workload)?
     };
     workload.add_node_pool(&mut desired);
     desired.check()?;
     Ok(desired)
+}
+
+/// The group by the built-in rule of the kind, its Karta, or the default rule. An own rule may start from it.
+pub fn built_in(workload: &Workload<'_>) -> Result<Desired, Invalid> {
+    let (group, version, kind) = workload.top_kind();
+    match find(group, version, kind) {
+        Some(entry) => (entry.rule.group)(workload),
+        None if workload.options.generic_karta_fallback => match karta::of(workload) {
+            Some(karta) => karta::group(workload, &karta),
+            None => (DEFAULT.group)(workload),
+        },
+        None => (DEFAULT.group)(workload),
+    }
 }
 
 /// Whether the kind of an object has a rule.

@@ -4,7 +4,7 @@ use crate::cluster::{ClusterView, ReadObjects, StoredGroupView};
 use crate::defaults::Defaults;
 use crate::objects::{OwnerObject, PodSummary};
 use crate::workload::{Desired, Workload};
-use crate::{Invalid, Options, parse_selector, table};
+use crate::{Invalid, Options, OwnKind, OwnRule, OwnRules, parse_selector, table};
 use kai_api::pod_group::Preemptibility;
 use kai_api::well_known::annotation;
 use kai_runtime::Key;
@@ -416,4 +416,55 @@ proptest! {
         let _ = case(pod.clone(), vec![owner.clone()]).group();
         let _ = case(pod, vec![owner.clone(), owner]).group();
     }
+}
+
+/// A rule of a user, which also replaces that of Jobs.
+struct Own(&'static str);
+
+impl OwnRule for Own {
+    fn kind(&self) -> OwnKind {
+        OwnKind { group: "batch", version: None, kind: self.0 }
+    }
+
+    fn group(&self, workload: &Workload<'_>) -> Result<Desired, Invalid> {
+        let mut desired = table::built_in(workload)?;
+        match workload.pod.metadata.name.as_deref() {
+            Some("panics") => panic!("a defect"),
+            Some("hangs") => loop {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            },
+            _ => desired.min_member = 7,
+        }
+        Ok(desired)
+    }
+}
+
+fn owned(rules: &OwnRules, name: &str, kind: &str) -> Case {
+    let metadata = json!({"name": "o", "namespace": "ns", "uid": "u2"});
+    let owner = json!({"apiVersion": "batch/v1", "kind": kind, "metadata": metadata});
+    let mut pod = pod(json!({}), json!({}));
+    pod["metadata"]["name"] = json!(name);
+    let options = Options { own_rules: rules.clone(), ..Options::default() };
+    Case { options, ..case(pod, vec![owner]) }
+}
+
+#[test]
+fn own_rule_replaces_the_built_in_one_and_its_panic_is_an_error_of_the_pod() {
+    let rules = OwnRules::default().with(Arc::new(Own("Job")));
+    let grouped = owned(&rules, "p", "Job").ok();
+    assert_eq!((grouped.min_member, grouped.priority_class.as_str()), (7, "train"), "the cluster is read");
+    assert_eq!(owned(&rules, "p", "CustomJob").ok().min_member, 1, "other kinds are not affected");
+    let problem = owned(&rules, "panics", "Job").group().unwrap_err().to_string();
+    assert_eq!(problem, "Job `o`: its grouping rule panicked: a defect");
+    assert_eq!(owned(&rules, "p", "Job").ok().min_member, 7, "a panic concerns its pod only");
+}
+
+#[test]
+fn own_rule_that_does_not_return_is_cut_off() {
+    let limit = std::time::Duration::from_millis(200);
+    let rules = OwnRules::default().with_timeout(Arc::new(Own("Job")), limit);
+    let cut_off = owned(&rules, "hangs", "Job").group().unwrap_err().to_string();
+    assert!(cut_off.contains("did not return within"), "{cut_off}");
+    assert_eq!(owned(&rules, "p", "Job").group().unwrap_err().to_string(), cut_off, "it is not called again");
+    assert_eq!(owned(&rules, "p", "CustomJob").ok().min_member, 1, "other kinds are grouped");
 }

@@ -151,12 +151,12 @@ impl<'a> Workload<'a> {
     }
 
     /// The topmost owner, for rules of kinds that are owners.
-    pub(crate) fn top_object(&self) -> Result<&'a OwnerObject, Invalid> {
+    pub fn top_object(&self) -> Result<&'a OwnerObject, Invalid> {
         let top = self.owners.last().map(AsRef::as_ref);
         top.ok_or_else(|| self.pod_invalid("it has no owner"))
     }
 
-    pub(crate) fn pod_invalid(&self, problem: impl Into<String>) -> Invalid {
+    pub fn pod_invalid(&self, problem: impl Into<String>) -> Invalid {
         Invalid::new("Pod", self.pod.metadata.name_str(), problem)
     }
 
@@ -170,7 +170,7 @@ impl<'a> Workload<'a> {
     }
 
     /// Makes a group of the pod alone of the group of a workload.
-    pub(crate) fn make_per_pod(&self, desired: &mut Desired) {
+    pub fn make_per_pod(&self, desired: &mut Desired) {
         let metadata = &self.pod.metadata;
         desired.name = name_of(metadata.name_str(), metadata.uid_str());
         desired.owner = Owner {
@@ -338,11 +338,11 @@ pub fn name_of(name: &str, uid: &str) -> String {
 }
 
 /// The priority class of kinds without another default.
-pub(crate) const TRAIN: &str = priority_class::TRAIN;
+pub const TRAIN: &str = priority_class::TRAIN;
 /// The priority class of interactive kinds.
-pub(crate) const BUILD: &str = priority_class::BUILD;
+pub const BUILD: &str = priority_class::BUILD;
 /// The priority class of kinds that serve.
-pub(crate) const INFERENCE: &str = priority_class::INFERENCE;
+pub const INFERENCE: &str = priority_class::INFERENCE;
 
 /// The owner as YAML, the value of KAI's top-owner annotation.
 fn as_yaml(owner: &Owner) -> String {

@@ -246,6 +246,12 @@ impl Entry for GroupObject {
     }
 }
 
+/// Whether an object is older than the stored state of the same group.
+pub fn is_older(view: &View, key: &Key, object: &GroupObject) -> bool {
+    let known = view.groups.get(key).filter(|known| known.uid == object.metadata.uid);
+    known.is_some_and(|known| known.version > object.metadata.resource_version.parse().ok())
+}
+
 /// The metadata of a node.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]

@@ -2,6 +2,7 @@
 
 use crate::{Component, TestCluster, builder, crds, group_name, job, k, pod};
 use kai_object as object;
+use kai_runtime::ResourceKind;
 use kai_runtime::kind::EVENT;
 use serde_json::{Value, json};
 
@@ -293,4 +294,253 @@ async fn owner_is_read_once_for_many_pods() {
         .filter(|line| line.contains(client) && line.contains("GET ") && line.contains("/jobs/train"));
     let count = reads.count();
     assert!((1..=10).contains(&count), "{count} reads, at most one for each worker");
+}
+
+/// A definition whose objects may have any fields.
+fn open_crd(group: &str, version: &str, kind: &str, plural: &str) -> Value {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let names = json!({"kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": format!("{plural}.{group}"),
+            // Definitions in groups of Kubernetes need it.
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
+        },
+        "spec": {"group": group, "scope": "Namespaced", "names": names,
+            "versions": [{"name": version, "served": true, "storage": true, "schema": schema}]},
+    })
+}
+
+fn kind(
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+) -> ResourceKind {
+    ResourceKind {
+        group: group.into(),
+        version: version.into(),
+        kind: kind.into(),
+        plural: plural.into(),
+        namespaced: true,
+    }
+}
+
+fn owned_by(mut pod: Value, kind: &ResourceKind, owner: &Value) -> Value {
+    pod["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": kind.api_version(), "kind": kind.kind, "name": object::name(owner), "uid": object::uid(owner),
+    }]);
+    pod
+}
+
+/// Messages of the events about an object.
+async fn events_of(test: &TestCluster, kind: &str, name: &str) -> Vec<String> {
+    let events = test.list(&EVENT).await;
+    let about = events
+        .iter()
+        .filter(|event| event["involvedObject"]["kind"] == kind && event["involvedObject"]["name"] == name);
+    about.map(|event| object::str_at(event, "/message").to_owned()).collect()
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn karta_that_does_not_parse_gets_one_event_and_its_kind_is_grouped_without_it() {
+    let crds = [
+        crds(),
+        vec![
+            open_crd("run.ai", "v1alpha1", "Karta", "kartas"),
+            open_crd("flows.example", "v1", "Flow", "flows"),
+        ],
+    ];
+    let test = TestCluster::with_crds(builder(), crds.concat(), &[Component::Grouper]).await;
+    let (karta, flow) =
+        (kind("run.ai", "v1alpha1", "Karta", "kartas"), kind("flows.example", "v1", "Flow", "flows"));
+    let labels = json!({"run.ai/karta-group": "flows.example", "run.ai/karta-version": "v1", "run.ai/karta-kind": "Flow"});
+    let spec = json!({"structureDefinition": {"rootComponent": "flow"}});
+    test.create(&karta, json!({"metadata": {"name": "broken", "labels": labels}, "spec": spec})).await;
+    let owner = test.create(&flow, json!({"metadata": {"name": "daily"}})).await;
+    for number in 0..3 {
+        let pod = pod(&format!("daily-{number}"), &json!({}), &json!({}));
+        test.create(&k::POD, owned_by(pod, &flow, &owner)).await;
+        // The Kartas are listed again for a pod that comes later.
+        test.sleep(30.0).await;
+    }
+    let name = format!("pg-daily-{}", object::uid(&owner));
+    assert_eq!(test.group_of("daily-2").await, name);
+    let events = events_of(&test, "Karta", "broken").await;
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert!(events[0].contains("`spec` does not parse"), "{events:?}");
+    assert!(events_of(&test, "Pod", "daily-2").await.is_empty());
+
+    let root = json!({"name": "flow", "kind": {"group": "flows.example", "version": "v1", "kind": "Flow"},
+        "scaleDefinition": {"replicasPath": ".spec.pods"}});
+    let gang = json!({"gangScheduling": {"podGroup": {"name": "flow"}}});
+    let repaired =
+        json!({"spec": {"structureDefinition": {"rootComponent": root}, "optimizationInstructions": gang}});
+    test.patch(&karta, "broken", repaired).await;
+    test.patch(&flow, "daily", json!({"spec": {"pods": 3}})).await;
+    test.sleep(120.0).await;
+    let group = test.find(&k::POD_GROUP, &format!("pg-{}-flow", object::uid(&owner))).await.unwrap();
+    assert_eq!(group["spec"]["minMember"], 3, "{group:#}");
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn pods_of_an_upstream_pod_group_are_grouped_by_it() {
+    let upstream = kind("scheduling.k8s.io", "v1alpha2", "PodGroup", "podgroups");
+    let crds = [crds(), vec![open_crd("scheduling.k8s.io", "v1alpha2", "PodGroup", "podgroups")]].concat();
+    let test = TestCluster::with_crds(builder(), crds, &[Component::Grouper]).await;
+    let waiting = |name: &str| {
+        let mut pod = pod(name, &json!({"kai.scheduler/queue": "team"}), &json!({}));
+        pod["spec"]["schedulingGroup"] = json!({"podGroupName": "gang"});
+        pod
+    };
+    test.create(&k::POD, waiting("a")).await;
+    test.sleep(5.0).await;
+    let events = events_of(&test, "Pod", "a").await;
+    assert!(
+        events.len() == 1 && events[0].contains("`gang` of `scheduling.k8s.io`, which does not exist"),
+        "{events:?}"
+    );
+    assert_eq!(test.list(&k::POD_GROUP).await.len(), 0);
+
+    let spec = json!({"schedulingPolicy": {"gang": {"minCount": 2}}});
+    let metadata = json!({"name": "gang", "labels": {"priorityClassName": "inference"}});
+    let made = test.create(&upstream, json!({"metadata": metadata, "spec": spec})).await;
+    test.create(&k::POD, waiting("b")).await;
+    let name = test.group_of("a").await;
+    assert_eq!(test.group_of("b").await, name);
+    assert_eq!(name, format!("pg-gang-{}", object::uid(&made)));
+    let group = test.find(&k::POD_GROUP, &name).await.unwrap();
+    let expected = json!({"minMember": 2, "queue": "team", "priorityClassName": "inference"});
+    assert_eq!(group["spec"], expected);
+    assert_eq!(group["metadata"]["ownerReferences"][0]["kind"], "PodGroup");
+
+    let mut ignored = waiting("c");
+    ignored["metadata"]["annotations"] = json!({"kai.scheduler/ignore-workload-api": "true"});
+    test.create(&k::POD, ignored).await;
+    assert!(test.group_of("c").await.starts_with("pg-c-"));
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn owner_that_may_not_be_read_keeps_its_pods_waiting_with_one_event_and_its_group_as_it_is() {
+    let test = TestCluster::new(&[Component::Grouper]).await;
+    test.create(&k::JOB, job("train", 2, &json!({}), &json!({"kai.scheduler/batch-min-member": "2"}))).await;
+    test.sleep(5.0).await;
+    let groups = test.list(&k::POD_GROUP).await;
+    let outage = kai_sim::faults::Outage::forbidden("/jobs/");
+    test.cluster.faults().set_outage(Component::Grouper.client(), outage);
+    test.create(&k::JOB, job("late", 1, &json!({}), &json!({}))).await;
+    test.create(&k::POD, pod("neighbour", &json!({}), &json!({}))).await;
+    test.group_of("neighbour").await;
+    test.sleep(300.0).await;
+    let known = test.find(&k::POD_GROUP, object::name(&groups[0])).await.unwrap();
+    assert_eq!(known["spec"], groups[0]["spec"], "a failed read shrinks no group");
+    assert_eq!(test.list(&k::POD_GROUP).await.len(), 2);
+    let pods = test.list(&k::POD).await;
+    let late = pods.iter().map(object::name).find(|name| name.starts_with("late")).unwrap();
+    let events = events_of(&test, "Pod", late).await;
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert!(events[0].contains("grant the pod grouper `get` on `jobs.batch`"), "{events:?}");
+    test.cluster.faults().heal(Component::Grouper.client());
+    assert!(test.group_of(late).await.starts_with("pg-late-"));
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn absurd_counts_and_annotations_of_owners_are_reported_once_each() {
+    let crds = [
+        crds(),
+        vec![
+            open_crd("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"),
+            open_crd("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"),
+            open_crd("ray.io", "v1", "RayCluster", "rayclusters"),
+        ],
+    ];
+    let test = TestCluster::with_crds(builder(), crds.concat(), &[Component::Grouper]).await;
+    let beyond = 4_294_967_296i64;
+    let lws = kind("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets");
+    let set = kind("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets");
+    let ray = kind("ray.io", "v1", "RayCluster", "rayclusters");
+    let minimum = json!({"kai.scheduler/batch-min-member": "99999999999"});
+    let cases = [
+        (&lws, "count", json!({}), json!({"leaderWorkerTemplate": {"size": beyond}}), "is beyond 32 bits"),
+        (&lws, "text", json!({}), json!({"leaderWorkerTemplate": {"size": "four"}}), "not a whole number"),
+        (
+            &lws,
+            "segment",
+            json!({"kai.scheduler/segment-size": "x"}),
+            json!({"leaderWorkerTemplate": {"size": 4}}),
+            "`x`, which is not a whole number",
+        ),
+        (
+            &set,
+            "minimum",
+            minimum,
+            json!({"replicatedJobs": [{"name": "a"}]}),
+            "which is not a whole number from 1 up",
+        ),
+        (
+            &set,
+            "replicas",
+            json!({}),
+            json!({"replicatedJobs": [{"name": "a", "replicas": 2_000_000_000}]}),
+            "more than 10000 subgroups",
+        ),
+        (
+            &ray,
+            "sum",
+            json!({}),
+            json!({"workerGroupSpecs": [{"replicas": 2_000_000_000, "numOfHosts": 4}]}),
+            "beyond 32 bits",
+        ),
+    ];
+    for (kind, name, annotations, spec, _) in &cases {
+        let owner = test
+            .create(kind, json!({"metadata": {"name": name, "annotations": annotations}, "spec": spec}))
+            .await;
+        let pod = pod(&format!("pod-{name}"), &json!({}), &json!({}));
+        test.create(&k::POD, owned_by(pod, kind, &owner)).await;
+    }
+    test.create(&k::POD, pod("neighbour", &json!({}), &json!({}))).await;
+    test.group_of("neighbour").await;
+    test.sleep(300.0).await;
+    assert_eq!(test.list(&k::POD_GROUP).await.len(), 1);
+    for (_, name, _, _, text) in cases {
+        let events = events_of(&test, "Pod", &format!("pod-{name}")).await;
+        assert_eq!(events.len(), 1, "{name}: {events:?}");
+        assert!(events[0].contains(text), "{name}: {events:?}");
+    }
+    // Retries back off to one a minute: no hot loop.
+    let client = Component::Grouper.client();
+    let lines = test.cluster.journal().lines();
+    let is_read = |line: &&String| line.contains(client) && line.contains(" request GET ");
+    let reads = lines.iter().filter(is_read).count();
+    assert!(reads < 200, "{reads} reads in five minutes");
+}
+
+/// Requests of the grouper for Jobs with these numbers of pods.
+async fn requests(jobs: u32, pods: u32) -> usize {
+    let test = TestCluster::new(&[Component::Grouper]).await;
+    for number in 0..jobs {
+        test.create(&k::JOB, job(&format!("train-{number}"), pods, &json!({}), &json!({}))).await;
+    }
+    let all = (jobs * pods) as usize;
+    loop {
+        test.sleep(5.0).await;
+        if test.list(&k::POD).await.iter().filter(|pod| !group_name(pod).is_empty()).count() == all {
+            break;
+        }
+    }
+    let client = Component::Grouper.client();
+    test.cluster
+        .journal()
+        .lines()
+        .iter()
+        .filter(|line| line.contains(client) && line.contains(" request "))
+        .count()
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn large_job_costs_no_more_requests_than_several_small_ones() {
+    let (one, ten) = (requests(1, 1000).await, requests(10, 100).await);
+    assert!(one * 10 <= ten * 12, "one job of 1,000 pods: {one} requests; ten of 100: {ten}");
 }

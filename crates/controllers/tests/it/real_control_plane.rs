@@ -1,7 +1,9 @@
 //! The controllers on a real control plane, in real time.
 
 use crate::{Component, counts, group_name, job, k, pod, queue, queue_counts};
-use kai_kubetest::control_plane::{ControlPlane, Controllers, Programs};
+use futures::StreamExt as _;
+use kai_clock::Stopwatch;
+use kai_kubetest::control_plane::{Audit, ControlPlane, Controllers, Programs};
 use kai_object as object;
 use kai_runtime::api::Api;
 use kai_runtime::kind::{CUSTOM_RESOURCE_DEFINITION, Key, NODE, ResourceKind};
@@ -52,7 +54,7 @@ impl Real {
     }
 
     async fn until<T>(&self, poll: impl AsyncFn(&Api) -> Option<T>, what: &str) -> T {
-        for _ in 0..300 {
+        for _ in 0..3_000 {
             if let Some(found) = poll(&self.api).await {
                 return found;
             }
@@ -103,4 +105,71 @@ async fn groups_and_queues_are_counted_on_a_real_control_plane() {
     let mut sizes: Vec<[&str; 3]> = groups.iter().map(|group| counts(group, "nvidia.com/gpu")).collect();
     sizes.sort_unstable();
     assert_eq!(sizes, [["1", "1", ""], ["3", "3", ""]]);
+}
+
+/// Single-pod Jobs that wait when the grouper starts; `KAI_GROUPED_JOBS` sets another number.
+const JOBS: usize = 400;
+/// Concurrent requests that create them.
+const CREATORS: usize = 32;
+
+/// Prints how many groups a second are made; the figure in `docs/performance.md` is for 4,000 Jobs.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a real control plane: cargo xtask ci runs it"]
+async fn single_pod_jobs_cost_two_writes_and_one_read_each() {
+    let jobs = std::env::var("KAI_GROUPED_JOBS").map_or(JOBS, |text| text.parse().unwrap());
+    let programs = Programs::required(env!("CARGO_TARGET_TMPDIR"));
+    // Without controllers the pods are ours, and nothing else writes.
+    let plane = ControlPlane::start_with(&programs, Controllers::None, Audit::Requests).await.unwrap();
+    let mut real = Real { api: api(&plane, "test").await, plane, components: JoinSet::new() };
+    let groups = kai_api::crds().into_iter().find(|of| of.spec.names.kind == "PodGroup").unwrap();
+    real.create(&CUSTOM_RESOURCE_DEFINITION, serde_json::to_value(groups).unwrap()).await;
+    real.until(async |api| api.list_dynamic(&k::POD_GROUP, "").await.ok(), "the definition").await;
+    real.create(&kind::SERVICE_ACCOUNT, json!({"metadata": {"name": "default"}})).await;
+    let made = futures::stream::iter(0..jobs).for_each_concurrent(CREATORS, |number| {
+        let real = &real;
+        async move {
+            let name = format!("train-{number}");
+            let owner = real.create(&k::JOB, job(&name, 1, &json!({}), &json!({}))).await;
+            let mut pod = pod(&name, &json!({}), &json!({}));
+            pod["metadata"]["ownerReferences"] = json!([{
+                "apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": object::uid(&owner), "controller": true,
+            }]);
+            real.create(&k::POD, pod).await;
+        }
+    });
+    made.await;
+    let watch = Stopwatch::start();
+    let grouper = Component::Grouper;
+    let client = api(&real.plane, grouper.client()).await;
+    let process = Process::start(client, kai_clock::Clock::system(), grouper.client());
+    real.components.spawn(grouper.run(process));
+    let is_grouped = async || {
+        let pods = real.api.list_dynamic(&k::POD, "").await.unwrap().items;
+        pods.iter().all(|pod| !group_name(pod).is_empty())
+    };
+    while !is_grouped().await {
+        assert!(watch.elapsed() < Duration::from_mins(10), "not all pods are grouped");
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    let seconds = watch.elapsed_ms() / 1e3;
+    #[expect(clippy::cast_precision_loss, reason = "a few thousand jobs")]
+    let speed = jobs as f64 / seconds;
+    println!("{jobs} single-pod jobs grouped in {seconds:.1} s: {speed:.0} groups/s");
+    real.components.abort_all();
+    let log = tokio::fs::read_to_string(real.plane.audit_file()).await.unwrap();
+    let of_grouper = format!("\"userAgent\":\"{}", grouper.client());
+    let count = |verbs: &[&str], resource: &str| {
+        let is_one = |line: &&str| {
+            line.contains(&of_grouper)
+                && line.contains(&format!("\"resource\":\"{resource}\""))
+                && verbs.iter().any(|verb| line.contains(&format!("\"verb\":\"{verb}\"")))
+        };
+        log.lines().filter(is_one).count()
+    };
+    assert_eq!(
+        (count(&["create", "patch"], "podgroups"), count(&["patch"], "pods")),
+        (jobs, jobs),
+        "two writes a pod"
+    );
+    assert_eq!(count(&["get"], "jobs"), jobs, "one read an owner");
 }

@@ -13,6 +13,7 @@ use crate::workload::{Desired, Sources, TRAIN, Workload};
 use definition::{Component, Definition, Gang, Member, Topology};
 use kai_api::pod_group::{SubGroup, TopologyConstraint};
 use serde_json::Value;
+use std::sync::Arc;
 
 /// The Karta of the topmost owner's kind; none where there are several, since it is unknown which one is meant.
 pub(crate) fn of<'a>(workload: &Workload<'a>) -> Option<Found<'a>> {
@@ -22,12 +23,39 @@ pub(crate) fn of<'a>(workload: &Workload<'a>) -> Option<Found<'a>> {
         definition.describes(workload.top_kind()).then_some(Found { object, definition })
     });
     let first = found.next()?;
-    if found.next().is_some() {
-        let (group, version, kind) = workload.top_kind();
-        tracing::error!(group, version, kind, "several Kartas describe this kind, so none is used");
-        return None;
+    found.next().is_none().then_some(first)
+}
+
+/// The Kartas of a kind that are not used, with the reason.
+pub(crate) fn unused<'a>(
+    kartas: &'a [Arc<OwnerObject>],
+    kind: (&str, &str, &str),
+) -> Vec<(&'a OwnerObject, String)> {
+    let mut unused = Vec::new();
+    let mut used: Vec<&OwnerObject> = Vec::new();
+    for karta in kartas.iter().filter(|karta| karta.metadata.deletion_timestamp.is_none()) {
+        match Definition::parse(karta) {
+            Ok(Some(definition)) if definition.describes(kind) => used.push(karta),
+            Ok(Some(_)) => {
+                let reason = "its labels name another kind than `spec.structureDefinition.rootComponent.kind`, so it is not used";
+                unused.push((karta.as_ref(), reason.to_owned()));
+            }
+            Ok(None) => {}
+            Err(error) => {
+                let reason = format!("`spec` does not parse, so the Karta is not used: {error}");
+                unused.push((karta.as_ref(), reason));
+            }
+        }
     }
-    Some(first)
+    if let [_, _, ..] = used.as_slice() {
+        let names: Vec<&str> = used.iter().map(|karta| karta.metadata.name_str()).collect();
+        let reason = format!(
+            "several Kartas describe this kind, so none is used; leave one of `{}`",
+            names.join("`, `")
+        );
+        unused.extend(used.into_iter().map(|karta| (karta, reason.clone())));
+    }
+    unused
 }
 
 /// A Karta that was read.

@@ -16,6 +16,9 @@ pub(crate) fn group(workload: &Workload<'_>) -> Result<Desired, Invalid> {
     below.inherited = Some(&inherited);
     below.wrapped = workload.owners.split_last().map(|(_, wrapped)| wrapped).filter(|all| !all.is_empty());
     let (group, version, kind) = below.top_kind();
+    if let Some(own) = workload.options.own_rules.find(group, version, kind) {
+        return own.group(&below);
+    }
     let rule = table::exact(group, version, kind).map_or(table::DEFAULT, |entry| entry.rule);
     (rule.group)(&below)
 }
@@ -24,6 +27,9 @@ pub(crate) fn reads(workload: &Workload<'_>) -> Vec<ObjectRef> {
     let Ok((owners, _)) = effective(workload) else { return Vec::new() };
     let below = workload.below(&owners);
     let (group, version, kind) = below.top_kind();
+    if let Some(own) = workload.options.own_rules.find(group, version, kind) {
+        return own.reads(&below);
+    }
     table::exact(group, version, kind).map_or_else(Vec::new, |entry| (entry.rule.reads)(&below))
 }
 

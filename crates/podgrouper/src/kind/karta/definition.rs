@@ -151,15 +151,15 @@ impl Component {
 impl Definition {
     /// None for a Karta that does not parse or says nothing about gangs: such ones do not count.
     pub(super) fn read(object: &OwnerObject) -> Option<Self> {
-        let spec = object.data.get("spec").unwrap_or(&Value::Null);
-        let spec = match Spec::deserialize(spec) {
-            Ok(spec) => spec,
-            Err(error) => {
-                let karta = object.metadata.name.as_deref().unwrap_or_default();
-                tracing::warn!(karta, %error, "the Karta does not parse and is not used");
-                return None;
-            }
-        };
+        Self::parse(object).ok().flatten()
+    }
+
+    /// None for a Karta that says nothing about gangs.
+    pub(super) fn parse(object: &OwnerObject) -> Result<Option<Self>, serde_json::Error> {
+        Ok(Self::of(Spec::deserialize(object.data.get("spec").unwrap_or(&Value::Null))?))
+    }
+
+    fn of(spec: Spec) -> Option<Self> {
         let scheduling = spec.optimization_instructions?.gang_scheduling?;
         let gang = if let Some(PodGroup { name, topology, sub_groups }) = scheduling.pod_group {
             let sub_groups = sub_groups.into_iter().map(|of| (of.component_name, of.topology)).collect();
