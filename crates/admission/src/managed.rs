@@ -1,6 +1,6 @@
 //! Maintains the certificate of the webhooks and the configurations that trust it. One leader does; all replicas serve.
 
-use crate::certificate::Stored;
+use crate::certificate::{Lifetime, Stored};
 use crate::registration::{self, Endpoint, PodScope};
 use crate::server::SECRET;
 use kai_clock::Clock;
@@ -10,10 +10,8 @@ use kai_runtime::{Key, Process, ResourceKind};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Time between two checks: a deleted Secret or configuration is restored after it.
-const INTERVAL: Duration = Duration::from_secs(30);
-/// Time before a failed step is repeated.
-const RETRY: Duration = Duration::from_secs(2);
+/// Time before a failed step is repeated, at most.
+const RETRY_MAX: Duration = Duration::from_secs(2);
 
 /// What is maintained.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +22,7 @@ pub struct Options {
     pub host: String,
     pub endpoint: Endpoint,
     pub scope: PodScope,
+    pub lifetime: Lifetime,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -45,17 +44,18 @@ pub async fn run(mut process: Process, options: Options) {
 }
 
 async fn maintain(api: &Api, clock: Clock, options: &Options) {
+    let interval = options.lifetime.check_interval();
     loop {
         let pause = match step(api, clock, options).await {
             // The next step of a rotation follows at once.
             Ok(true) => continue,
-            Ok(false) => INTERVAL,
+            Ok(false) => interval,
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "cannot maintain the certificate and the configurations of the webhooks"
                 );
-                RETRY
+                interval.min(RETRY_MAX)
             }
         };
         tokio::time::sleep(pause).await;
@@ -83,14 +83,16 @@ async fn step(api: &Api, clock: Clock, options: &Options) -> Result<bool, Error>
     if changed && stored.next.is_some() {
         return Ok(false);
     }
-    let Some(mut patch) = stored.next_step(&options.host, clock.now())? else { return Ok(false) };
+    let Some(mut patch) = stored.next_step(&options.host, clock.now(), options.lifetime)? else {
+        return Ok(false);
+    };
     patch["metadata"]["resourceVersion"] = secret["metadata"]["resourceVersion"].clone();
     api.patch_dynamic(&SECRET, &options.secret, Part::Main, &patch).await?;
     Ok(true)
 }
 
-/// Creates missing configurations, and writes the certificates to trust into existing ones. Other fields of existing ones
-/// belong to the installation. Returns whether a configuration was changed.
+/// Creates missing configurations, and writes the certificates to trust into existing ones, with the URL where there is one.
+/// Other fields of existing ones belong to the installation. Returns whether a configuration was changed.
 async fn trust(api: &Api, options: &Options, ca_bundle: &str) -> Result<bool, Error> {
     let Options { endpoint, scope, .. } = options;
     let wanted: [(ResourceKind, Value); 2] = [
@@ -109,11 +111,21 @@ async fn trust(api: &Api, options: &Options, ca_bundle: &str) -> Result<bool, Er
         };
         let mut new = known.clone();
         for webhook in new.get_mut("webhooks").and_then(Value::as_array_mut).into_iter().flatten() {
+            let url = url_of(&wanted, kai_object::str_at(webhook, "/name"));
             if let Some(client) = webhook.get_mut("clientConfig").and_then(Value::as_object_mut) {
                 client.insert("caBundle".to_owned(), Value::from(ca_bundle));
+                if let Some(url) = url.filter(|_| client.contains_key("url")) {
+                    client.insert("url".to_owned(), url.clone());
+                }
             }
         }
         changed |= api.patch_difference_dynamic(&kind, Part::Main, &known, &new).await?.is_some();
     }
     Ok(changed)
+}
+
+/// The URL of a webhook of a configuration.
+fn url_of<'a>(configuration: &'a Value, name: &str) -> Option<&'a Value> {
+    let mut webhooks = configuration.get("webhooks").and_then(Value::as_array).into_iter().flatten();
+    webhooks.find(|webhook| kai_object::str_at(webhook, "/name") == name)?.pointer("/clientConfig/url")
 }

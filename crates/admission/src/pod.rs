@@ -11,6 +11,7 @@ pub use fields::same_request;
 pub use gpu_sharing::has_unusable_prefix;
 
 use crate::review::{self, Answer, Cause, Operation, Request, Verdict};
+use crate::spelling;
 use axum::Router;
 use k8s_openapi::api::core::v1::Pod;
 use kai_api::well_known::name;
@@ -128,13 +129,23 @@ pub fn validate(request: &Request, options: &Options) -> Verdict {
         return Verdict::denied(problem);
     }
     match check(new, options) {
-        Ok(()) => Verdict::default(),
+        Ok(()) => Verdict { warnings: warnings(request, options), ..Verdict::default() },
         // Otherwise no finalizer of a pod could be removed that was created under other rules, and it would be
         // terminating for ever. Problems are not compared: only the first is known, so it could hide a new one.
         Err(_) if old.is_some_and(|old| same_request(old, new) && check(old, options).is_err()) => {
             Verdict::default()
         }
         Err(problem) => Verdict::denied(problem),
+    }
+}
+
+/// Keys that are probably misspelt. An update repeats no warning: controllers update pods many times.
+fn warnings(request: &Request, options: &Options) -> Vec<String> {
+    let is_own = fields::scheduler_name(&request.object) == options.scheduler_name;
+    if request.operation == Operation::Create && is_own {
+        spelling::check(&request.object)
+    } else {
+        Vec::new()
     }
 }
 

@@ -7,7 +7,7 @@ use crate::review::{self, Operation, Verdict};
 use axum::Router;
 use kai_api::PodGroup;
 use kai_api::pod_group::{PodGroupSpec, SubGroup};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The path of KAI's webhook.
 pub const PATH: &str = "/validate-scheduling-run-ai-v2alpha2-podgroup";
@@ -52,10 +52,15 @@ pub fn check(spec: &PodGroupSpec, operation: Operation) -> Verdict {
     let mut verdict = Verdict::default();
     let mut by_name: Vec<&SubGroup> = spec.sub_groups.iter().collect();
     by_name.sort_by(|a, b| a.name.cmp(&b.name));
-    for group in by_name {
-        minima(group, children(spec, Some(&group.name)), operation, &mut verdict);
+    let mut children: BTreeMap<Option<&str>, usize> = BTreeMap::new();
+    for group in &spec.sub_groups {
+        *children.entry(group.parent.as_deref()).or_default() += 1;
     }
-    let roots = children(spec, None);
+    let children = |of: Option<&str>| children.get(&of).copied().unwrap_or_default();
+    for group in by_name {
+        minima(group, children(Some(&group.name)), operation, &mut verdict);
+    }
+    let roots = children(None);
     if let Some(min) = spec.min_sub_group.filter(|min| usize::try_from(*min).is_ok_and(|min| min > roots)) {
         verdict.warnings.push(format!("minSubGroup is {min}, but there are {roots} top-level subgroups"));
     }
@@ -78,15 +83,8 @@ fn structure(spec: &PodGroupSpec) -> Option<String> {
             return Some(format!("subgroup `{}` is part of `{parent}`, which does not exist", group.name));
         }
     }
-    for group in &spec.sub_groups {
-        let mut at = group.parent.as_deref();
-        for _ in 0..parents.len() {
-            let Some(name) = at else { break };
-            at = parents.get(name).copied().flatten();
-        }
-        if at.is_some() {
-            return Some(format!("subgroup `{}` is part of itself, through its parents", group.name));
-        }
+    if let Some(name) = below_itself(spec, &parents) {
+        return Some(format!("subgroup `{name}` is part of itself, through its parents"));
     }
     let with_both =
         spec.sub_groups.iter().filter(|group| group.min_member.is_some() && group.min_sub_group.is_some());
@@ -94,8 +92,21 @@ fn structure(spec: &PodGroupSpec) -> Option<String> {
     Some(format!("subgroup `{name}` has both minMember and minSubGroup; hint: keep one of them"))
 }
 
-fn children(spec: &PodGroupSpec, parent: Option<&str>) -> usize {
-    spec.sub_groups.iter().filter(|group| group.parent.as_deref() == parent).count()
+/// The first subgroup whose parents lead into a cycle. Every subgroup is visited once, however deep the tree is.
+fn below_itself<'a>(spec: &'a PodGroupSpec, parents: &BTreeMap<&str, Option<&'a str>>) -> Option<&'a str> {
+    let mut reaches_root: BTreeSet<&str> = BTreeSet::new();
+    for group in &spec.sub_groups {
+        let mut path = BTreeSet::new();
+        let mut at = Some(group.name.as_str());
+        while let Some(name) = at.filter(|name| !reaches_root.contains(name)) {
+            if !path.insert(name) {
+                return Some(&group.name);
+            }
+            at = parents.get(name).copied().flatten();
+        }
+        reaches_root.append(&mut path);
+    }
+    None
 }
 
 fn minima(group: &SubGroup, children: usize, operation: Operation, verdict: &mut Verdict) {
@@ -157,6 +168,25 @@ mod tests {
             );
             assert!(verdict.warnings.is_empty(), "{verdict:?}");
         }
+    }
+
+    #[test]
+    fn tree_of_any_size_is_validated_in_linear_time() {
+        let chain = |end: &str| -> Vec<SubGroup> {
+            let below = |number: usize| match number {
+                0 => json!({"name": "g0", "parent": end}),
+                _ => json!({"name": format!("g{number}"), "parent": format!("g{}", number - 1)}),
+            };
+            let mut groups: Vec<Value> = (0..50_000).map(below).collect();
+            groups.push(json!({"name": "root"}));
+            groups.reverse();
+            serde_json::from_value(Value::from(groups)).unwrap()
+        };
+        let spec = |end: &str| PodGroupSpec { sub_groups: chain(end), ..PodGroupSpec::default() };
+        assert_eq!(structure(&spec("root")), None);
+        let cycle = structure(&spec("g49999")).unwrap();
+        assert_eq!(cycle, "subgroup `g49999` is part of itself, through its parents");
+        assert_eq!(check(&spec("root"), Operation::Create).errors, ["subgroup `g49999` has no minMember"]);
     }
 
     #[test]

@@ -4,14 +4,17 @@
 //! deleted. Quotas that exceed the parent's are warnings, where quota validation is enabled; an unlimited quota is never
 //! exceeded.
 
+pub mod bounds;
+
 use crate::review::{self, Cause, Operation, Request, Verdict};
 use axum::Router;
+use bounds::{Pick, RESOURCES};
 use kai_api::Queue;
 use kai_api::queue::{QueueResource, QueueResources};
 use kai_runtime::api::Api;
 use kai_units::Quantity;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The path of KAI's webhook.
 pub const PATH: &str = "/validate-scheduling-run-ai-v2-queue";
@@ -51,6 +54,17 @@ impl Change {
         })
     }
 
+    /// Warnings about the bounds of the queue. An update of something else repeats none.
+    pub fn warnings(&self) -> Vec<String> {
+        let (new, old) = match self {
+            Self::Create(new) => (new, None),
+            Self::Update { old, new } => (new, Some(old)),
+            Self::Delete(_) => return Vec::new(),
+        };
+        let is_same = old.is_some_and(|old| old.spec.resources == new.spec.resources);
+        new.spec.resources.as_ref().filter(|_| !is_same).map(bounds::warnings).unwrap_or_default()
+    }
+
     /// Whether the rules read other queues.
     fn reads_others(&self, quotas: QuotaValidation) -> bool {
         match self {
@@ -80,16 +94,21 @@ async fn validate(api: &Api, quotas: QuotaValidation, request: &Request) -> Verd
         Ok(None) => return Verdict::default(),
         Err(verdict) => return verdict,
     };
-    if !change.reads_others(quotas) {
-        return check(&change, quotas, &[]);
+    let mut verdict = if change.reads_others(quotas) {
+        match api.list::<Queue>("").await {
+            Ok(list) => check(&change, quotas, &list.items),
+            Err(error) => Verdict::refused(
+                Cause::Unavailable,
+                format!("the other queues cannot be listed: {error}; hint: try again"),
+            ),
+        }
+    } else {
+        check(&change, quotas, &[])
+    };
+    if verdict.is_allowed() {
+        verdict.warnings.extend(change.warnings());
     }
-    match api.list::<Queue>("").await {
-        Ok(list) => check(&change, quotas, &list.items),
-        Err(error) => Verdict::refused(
-            Cause::Unavailable,
-            format!("the other queues cannot be listed: {error}; hint: try again"),
-        ),
-    }
+    verdict
 }
 
 /// Validates a change against all queues.
@@ -151,9 +170,14 @@ fn children<'a>(name: &str, all: &'a [Queue]) -> impl Iterator<Item = &'a Queue>
 /// Why the parents of a queue lead back to it.
 fn cycle(queue: &Queue, all: &[Queue]) -> Option<String> {
     let name = name_of(queue);
+    let mut at = queue.spec.parent_queue.as_str();
+    if at.is_empty() {
+        return None;
+    }
+    let parents: BTreeMap<&str, &str> =
+        all.iter().map(|other| (name_of(other), other.spec.parent_queue.as_str())).collect();
     let mut seen = BTreeSet::new();
     let mut path = Vec::new();
-    let mut at = queue.spec.parent_queue.as_str();
     while !at.is_empty() && seen.insert(at) {
         path.push(at);
         if at == name {
@@ -163,14 +187,10 @@ fn cycle(queue: &Queue, all: &[Queue]) -> Option<String> {
                 path.join("`, `")
             ));
         }
-        at = all.iter().find(|other| name_of(other) == at).map_or("", |parent| &parent.spec.parent_queue);
+        at = parents.get(at).copied().unwrap_or_default();
     }
     None
 }
-
-type Pick = fn(&QueueResources) -> Option<QueueResource>;
-
-const RESOURCES: [(&str, Pick); 3] = [("cpu", |of| of.cpu), ("gpu", |of| of.gpu), ("memory", |of| of.memory)];
 
 fn compare(queue: &Queue, own: QueueResources, all: &[Queue]) -> Verdict {
     let name = name_of(queue);

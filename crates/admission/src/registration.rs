@@ -4,17 +4,21 @@
 //! request (`failurePolicy: Fail`), so pods are matched as narrowly as possible: only those of this scheduler, and none in
 //! the namespaces of Kubernetes and of the components themselves.
 
-use crate::{pod, podgroup, queue, topology};
+use crate::{names, pod, podgroup, queue, topology};
 use kai_api::well_known::label::NAMESPACE_NAME;
 use kai_api::well_known::name;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 
 /// Names of the configurations.
 pub const MUTATING: &str = "mutating-kai-admission";
 pub const VALIDATING: &str = "validating-kai-admission";
 pub const QUEUE_VALIDATION: &str = "kai-queue-validation-v2";
 pub const POD_GROUP_VALIDATION: &str = "kai-podgroup-validation-v2alpha2";
+
+/// Name of the configuration of [`probe`], and of the topology that it matches.
+pub const PROBE: &str = "kai-up-probe";
 
 /// Namespace of Kubernetes' own pods.
 const KUBE_SYSTEM: &str = "kube-system";
@@ -29,6 +33,25 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
+    /// The host of a text `HOST` or `HOST:PORT`, for its certificate, and the endpoint there. IPv6 addresses with a port are
+    /// in brackets.
+    pub fn at(text: &str, default_port: u16) -> Option<(String, Self)> {
+        let (host, port) = match text.parse::<SocketAddr>() {
+            Ok(address) => (address.ip().to_string(), address.port()),
+            Err(_) if text.parse::<IpAddr>().is_ok() => (text.to_owned(), default_port),
+            Err(_) => match text.rsplit_once(':') {
+                Some((host, port)) => (host.to_owned(), port.parse().ok()?),
+                None => (text.to_owned(), default_port),
+            },
+        };
+        let is_address = host.parse::<IpAddr>().is_ok();
+        if !is_address && !names::is_subdomain(&host) {
+            return None;
+        }
+        let shown = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        Some((host, Self::Url { authority: format!("{shown}:{port}") }))
+    }
+
     /// `ca_bundle` is the PEM text of the certificates to trust, in base64.
     fn client_config(&self, path: &str, ca_bundle: &str) -> Value {
         let mut config = match self {
@@ -135,6 +158,18 @@ pub fn pod_groups(endpoint: &Endpoint, ca_bundle: &str) -> Value {
     configuration("ValidatingWebhookConfiguration", POD_GROUP_VALIDATION, "podgroup-controller", &[webhook])
 }
 
+/// A configuration that matches only the creation of a topology named [`PROBE`]: by a dry run of that, a process finds out
+/// whether the API server can call it.
+pub fn probe(endpoint: &Endpoint, ca_bundle: &str, timeout_seconds: u64) -> Value {
+    let rule = rule(&["CREATE"], "kai.scheduler", "v1alpha1", "topologies", "Cluster");
+    let mut webhook =
+        webhook("probe.kai-up.kai.scheduler", endpoint.client_config(topology::PATH, ca_bundle), &rule);
+    webhook.insert("timeoutSeconds".to_owned(), Value::from(timeout_seconds));
+    let expression = format!("object.metadata.name == '{PROBE}'");
+    webhook.insert("matchConditions".to_owned(), json!([{"name": "probe", "expression": expression}]));
+    configuration("ValidatingWebhookConfiguration", PROBE, "kai-up", &[webhook])
+}
+
 fn pod_webhook_name(scope: &PodScope) -> String {
     format!("admission.{}.svc", scope.namespace)
 }
@@ -168,6 +203,24 @@ fn configuration(kind: &str, name: &str, app: &str, webhooks: &[Map<String, Valu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn endpoint_is_a_host_or_an_address_with_an_optional_port() {
+        for (text, host, authority) in [
+            ("10.0.0.7", "10.0.0.7", "10.0.0.7:9443"),
+            ("10.0.0.7:1", "10.0.0.7", "10.0.0.7:1"),
+            ("kai.example", "kai.example", "kai.example:9443"),
+            ("kai.example:7", "kai.example", "kai.example:7"),
+            ("fd00::1", "fd00::1", "[fd00::1]:9443"),
+            ("[fd00::1]:7", "fd00::1", "[fd00::1]:7"),
+        ] {
+            let endpoint = Endpoint::Url { authority: authority.to_owned() };
+            assert_eq!(Endpoint::at(text, 9443), Some((host.to_owned(), endpoint)), "{text}");
+        }
+        for text in ["", ":1", "a:b", "a b", "https://a", "a:99999"] {
+            assert_eq!(Endpoint::at(text, 9443), None, "{text}");
+        }
+    }
 
     #[test]
     fn webhooks_of_pods_match_only_pods_of_this_scheduler() {

@@ -14,12 +14,19 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// Limit of a request body, as in controller-runtime: an object and its old version have up to 3 MiB each.
 pub const BODY_BYTES_MAX: usize = 7 << 20;
 /// How long the body of a request may take. The API server waits for a webhook no longer than 30 seconds.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Bodies above this are reviewed on a thread of their own, so that they delay no other request.
+const LARGE_BODY_BYTES: usize = 256 << 10;
+/// Large bodies that one webhook reviews at a time: decoded, they take many times their size.
+const LARGE_BODIES_MAX: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -153,9 +160,21 @@ impl From<Verdict> for Answer {
 
 /// Decodes an object of a request; the verdict says what is wrong with it.
 pub fn decode<T: DeserializeOwned>(kind: &str, object: &Value) -> Result<T, Verdict> {
-    T::deserialize(without_nulls(object)).map_err(|error| {
+    // Few objects have nulls; the others are not copied.
+    let decoded =
+        if has_null(object) { T::deserialize(without_nulls(object)) } else { T::deserialize(object) };
+    decoded.map_err(|error| {
         Verdict::refused(Cause::Undecodable, format!("the {kind} cannot be decoded: {error}"))
     })
+}
+
+fn has_null(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(fields) => fields.values().any(has_null),
+        Value::Array(items) => items.iter().any(has_null),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
 }
 
 /// The value without fields that are null, which are the same as absent ones in Kubernetes.
@@ -204,8 +223,10 @@ where
     F: Future<Output = A> + Send,
     A: Into<Answer>,
 {
+    let large = Arc::new(Semaphore::new(LARGE_BODIES_MAX));
     let handler = move |request: http::Request<Body>| async move {
         match read(request).await {
+            Ok(body) if body.len() > LARGE_BODY_BYTES => respond_apart(body, review, large).await,
             Ok(body) => respond(&body, review).await,
             Err(refused) => refused,
         }
@@ -223,6 +244,25 @@ async fn read(request: http::Request<Body>) -> Result<Bytes, Response> {
         }
         Err(_) => Err((StatusCode::REQUEST_TIMEOUT, "the body took too long").into_response()),
     }
+}
+
+/// Responds on a thread of its own.
+async fn respond_apart<H, F, A>(body: Bytes, review: H, large: Arc<Semaphore>) -> Response
+where
+    H: FnOnce(Request) -> F + Send + 'static,
+    F: Future<Output = A>,
+    A: Into<Answer>,
+{
+    // An error would mean that the semaphore is closed, which it never is.
+    let permit = large.acquire_owned().await.ok();
+    let runtime = tokio::runtime::Handle::current();
+    let responded = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        runtime.block_on(respond(&body, review))
+    });
+    responded.await.unwrap_or_else(|_| {
+        (StatusCode::INTERNAL_SERVER_ERROR, "the review of this object failed").into_response()
+    })
 }
 
 /// Responds to a review; a body that is no review is a bad request.
@@ -287,5 +327,29 @@ mod tests {
             let request = http::Request::post("/").body(Body::from(body.to_owned())).unwrap();
             assert_eq!(echo().oneshot(request).await.unwrap().status(), StatusCode::BAD_REQUEST);
         }
+    }
+
+    #[tokio::test]
+    async fn large_body_delays_no_other_request() {
+        let (answered, on_answered) = std::sync::mpsc::channel();
+        let on_answered = Arc::new(std::sync::Mutex::new(on_answered));
+        let router = route("/", move |request: Request| {
+            // The review of the large object ends only after the small one was answered.
+            let is_large = request.object.as_str().is_some_and(|text| text.len() > LARGE_BODY_BYTES);
+            let waited = !is_large || on_answered.lock().unwrap().recv_timeout(BODY_TIMEOUT).is_ok();
+            std::future::ready(if waited { Verdict::default() } else { Verdict::denied("blocked") })
+        });
+        let post = |object: Value| {
+            let review = json!({"request": {"uid": "u", "operation": "CREATE", "object": object}});
+            router.clone().oneshot(http::Request::post("/").body(Body::from(review.to_string())).unwrap())
+        };
+        let small = async {
+            assert_eq!(post(json!({})).await.unwrap().status(), StatusCode::OK);
+            answered.send(()).unwrap();
+        };
+        let (large, ()) = tokio::join!(post(json!("x".repeat(LARGE_BODY_BYTES + 1))), small);
+        let body = to_bytes(large.unwrap().into_body(), BODY_BYTES_MAX).await.unwrap();
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body["response"]["allowed"], true, "{body}");
     }
 }

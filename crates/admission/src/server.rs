@@ -1,23 +1,22 @@
 //! Serves admission webhooks over TLS. The certificate comes from a directory or from a Secret, and is reloaded when it
 //! changes.
 
-use crate::certificate::Stored;
+use crate::certificate::{Certificate, Stored};
 use axum::Router;
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use hyper_util::rt::TokioTimer;
 use k8s_openapi::api::core::v1::Secret;
 use kai_runtime::api::Api;
+use kai_runtime::health::WatchHealth;
 use kai_runtime::kind::{self, ResourceKind};
 use kai_runtime::{Key, http};
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How often the certificate files are read again; certificate rotation replaces them in place.
 const RELOAD_INTERVAL: Duration = Duration::from_mins(1);
-/// How often the Secret is read again. A rotated certificate is trusted long before the old one expires.
-const SECRET_INTERVAL: Duration = Duration::from_secs(10);
 /// How often the Secret is read until it has a certificate.
 const FIRST_SECRET_INTERVAL: Duration = Duration::from_secs(1);
 /// Time limit of the TLS handshake and of the head of a request.
@@ -62,30 +61,63 @@ pub async fn serve(
     })
 }
 
+/// Binds the address, and returns it with the future that serves `router` there with one certificate.
+pub async fn serve_with(
+    address: &str,
+    certificate: &Certificate,
+    router: Router,
+) -> Result<(SocketAddr, impl Future<Output = io::Result<()>> + Send + use<>), Error> {
+    install_crypto_provider();
+    let Certificate { certificate, key, .. } = certificate.clone();
+    let config = RustlsConfig::from_pem(certificate.into_bytes(), key.into_bytes()).await;
+    let config = config.map_err(|source| Error::Serve { source })?;
+    let listener = listen(address).await?;
+    let bound = listener.local_addr().map_err(|source| Error::Serve { source })?;
+    Ok((bound, run(listener, config, router)))
+}
+
+/// The Secret with the certificate to serve.
+#[derive(Clone, Debug)]
+pub struct SecretSource {
+    pub api: Api,
+    pub secret: Key,
+    /// How often the Secret is read again. A rotated certificate is trusted long before the old one expires.
+    pub reload_interval: Duration,
+    /// The process is ready as soon as it has a certificate.
+    pub health: WatchHealth,
+}
+
 /// Binds the address and returns the future that serves `router` there with the certificate of a Secret, as soon as that
-/// has one.
+/// has one. Until then the process is not ready.
 pub async fn serve_from_secret(
     address: &str,
-    api: Api,
-    secret: Key,
+    source: SecretSource,
     router: Router,
 ) -> Result<impl Future<Output = io::Result<()>> + Send + use<>, Error> {
     install_crypto_provider();
     let listener = listen(address).await?;
     Ok(async move {
+        let SecretSource { api, secret, reload_interval, health } = source;
         let (mut served, config) = loop {
-            if let Some((certificate, key)) = certificate(&api, &secret).await {
-                match RustlsConfig::from_pem(certificate.clone().into_bytes(), key.into_bytes()).await {
-                    Ok(config) => break (certificate, config),
-                    Err(error) => unusable(&secret, &error),
+            match certificate(&api, &secret).await {
+                Ok((certificate, key)) => {
+                    match RustlsConfig::from_pem(certificate.clone().into_bytes(), key.into_bytes()).await {
+                        Ok(config) => break (certificate, config),
+                        Err(error) => {
+                            unusable(&secret, &error);
+                            health.interrupted(&format!("secret `{secret}`: {error}"));
+                        }
+                    }
                 }
+                Err(why) => health.interrupted(&why),
             }
             tokio::time::sleep(FIRST_SECRET_INTERVAL).await;
         };
+        health.healthy();
         let follow = async {
             loop {
-                tokio::time::sleep(SECRET_INTERVAL).await;
-                let Some((certificate, key)) = certificate(&api, &secret).await else { continue };
+                tokio::time::sleep(reload_interval).await;
+                let Ok((certificate, key)) = certificate(&api, &secret).await else { continue };
                 if certificate == served {
                     continue;
                 }
@@ -94,7 +126,9 @@ pub async fn serve_from_secret(
                         tracing::info!(%secret, "serving webhooks with a new certificate");
                         served = certificate;
                     }
-                    Err(error) => unusable(&secret, &error),
+                    Err(error) => {
+                        unusable(&secret, &error);
+                    }
                 }
             }
         };
@@ -106,6 +140,7 @@ pub async fn serve_from_secret(
     })
 }
 
+/// Logs and returns why a certificate is not served.
 fn unusable(secret: &Key, error: &io::Error) {
     tracing::warn!(
         %secret,
@@ -114,14 +149,19 @@ fn unusable(secret: &Key, error: &io::Error) {
     );
 }
 
-/// Certificate and key of a Secret; `None` where there are none or the Secret cannot be read now.
-async fn certificate(api: &Api, secret: &Key) -> Option<(String, String)> {
+/// Certificate and key of a Secret, or why there are none now.
+async fn certificate(api: &Api, secret: &Key) -> Result<(String, String), String> {
     match api.get_dynamic(&SECRET, secret).await {
-        Ok(found) => Stored::of(&found).current.map(|(certificate, key, _)| (certificate, key)),
-        Err(error) if error.is_not_found() => None,
+        Ok(found) => {
+            let current = Stored::of(&found).current;
+            current
+                .map(|current| (current.certificate, current.key))
+                .ok_or_else(|| format!("secret `{secret}` has no certificate yet"))
+        }
+        Err(error) if error.is_not_found() => Err(format!("secret `{secret}` does not exist yet")),
         Err(error) => {
             tracing::warn!(%secret, error = &error as &dyn std::error::Error, "cannot read the webhook certificate");
-            None
+            Err(error.to_string())
         }
     }
 }

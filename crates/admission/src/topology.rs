@@ -40,6 +40,7 @@ pub fn review_new(object: &Value) -> Verdict {
 pub fn check(topology: &Topology) -> Verdict {
     let name = topology.metadata.name.as_deref().unwrap_or_default();
     let levels = &topology.spec.levels;
+    let node_labels: BTreeSet<&str> = levels.iter().map(|level| level.node_label.as_str()).collect();
     let mut seen = BTreeSet::new();
     let mut duplicated = BTreeSet::new();
     let mut conflicting = BTreeSet::new();
@@ -47,7 +48,7 @@ pub fn check(topology: &Topology) -> Verdict {
         if !seen.insert(alias.as_str()) {
             duplicated.insert(alias.as_str());
         }
-        if levels.iter().any(|level| level.node_label == *alias) {
+        if node_labels.contains(alias.as_str()) {
             conflicting.insert(alias.as_str());
         }
     }

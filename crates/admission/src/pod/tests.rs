@@ -205,3 +205,18 @@ fn undecodable_pod_has_code_400() {
         assert_eq!(mutate(&request, &options()).verdict.cause.code(), 400);
     }
 }
+
+#[test]
+fn misspelt_keys_of_a_new_pod_are_warnings() {
+    let mut misspelt = pod(&json!({"gpu-fractoin": "0.5"}));
+    misspelt["metadata"]["labels"] = json!({"kai.scheduler/queu": "a"});
+    let created = validate(&request(Operation::Create, misspelt.clone(), Value::Null), &options());
+    assert!(created.is_allowed());
+    assert_eq!(created.warnings.len(), 2, "{created:?}");
+    assert!(created.warnings.iter().all(|text| text.len() < 256));
+    let updated = validate(&request(Operation::Update, misspelt.clone(), misspelt.clone()), &options());
+    assert!(updated.is_allowed() && updated.warnings.is_empty(), "{updated:?}");
+    misspelt["spec"]["schedulerName"] = json!("default-scheduler");
+    let of_others = validate(&request(Operation::Create, misspelt, Value::Null), &options());
+    assert!(of_others.warnings.is_empty(), "{of_others:?}");
+}

@@ -121,3 +121,30 @@ fn missing_parent_is_not_found_and_bad_duration_undecodable() {
     let bad = json!({"metadata": {"name": "q"}, "spec": {"preemptMinRuntime": "soon"}});
     assert_eq!(decode(&bad).unwrap_err().cause.code(), 400);
 }
+
+#[test]
+fn bounds_that_are_surely_not_intended_are_warnings_once() {
+    let of = |gpu: Value| queue("q", &json!({"resources": {"gpu": gpu}}));
+    for (gpu, expected) in [
+        (json!({"quota": 4, "limit": 8, "overQuotaWeight": 1}), 0),
+        (json!({"quota": -1, "limit": -1}), 0),
+        (json!({"quota": 4}), 0),
+        (json!({"quota": 4, "limit": 0}), 0),
+        (json!({"quota": 8, "limit": 4}), 1),
+        (json!({"quota": -1, "limit": 4}), 1),
+        (json!({"quota": -2, "limit": -1}), 1),
+        (json!({"quota": 1, "limit": 2, "overQuotaWeight": -1}), 1),
+        (json!({"quota": 8, "limit": 4, "overQuotaWeight": -1}), 2),
+    ] {
+        let new = of(gpu.clone());
+        let warnings = Change::Create(new.clone().into()).warnings();
+        assert_eq!(warnings.len(), expected, "{gpu}: {warnings:?}");
+        // The API server cuts warnings off at 256 characters.
+        assert!(warnings.iter().all(|text| text.contains("hint:") && text.len() < 256), "{warnings:?}");
+        let mut labelled = new.clone();
+        labelled.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
+        assert!(update(&new, &labelled).warnings().is_empty(), "{gpu}");
+        assert_eq!(update(&of(json!({})), &new).warnings().len(), expected, "{gpu}");
+        assert!(Change::Delete(new.into()).warnings().is_empty());
+    }
+}

@@ -76,3 +76,59 @@ async fn body_that_is_no_admission_review_is_a_bad_request() {
     let router = router(cluster.api().clone(), QuotaValidation::Disabled);
     assert_eq!(router.oneshot(request).await.unwrap().status(), 400);
 }
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn absurd_numbers_and_unknown_kinds_are_refused_or_accepted_as_they_are() {
+    let cluster = cluster().await;
+    let quota = |text: &str| {
+        let resources =
+            format!(r#"{{"gpu": {{"quota": {text}, "limit": {text}, "overQuotaWeight": {text}}}}}"#);
+        format!(r#"{{"metadata": {{"name": "q"}}, "spec": {{"resources": {resources}}}}}"#)
+    };
+    let group = |text: &str| format!(r#"{{"metadata": {{"name": "g"}}, "spec": {{"minMember": {text}}}}}"#);
+    let pod = |annotation: &str| {
+        format!(
+            r#"{{"metadata": {{"name": "p", "annotations": {{{annotation}}}}}, "spec": {{"schedulerName": "kai-scheduler", "containers": [{{"name": "a"}}]}}}}"#
+        )
+    };
+    let options = kai_admission::pod::Options { gpu_sharing: true, ..kai_admission::pod::Options::default() };
+    let router = router(cluster.api().clone(), QuotaValidation::Disabled)
+        .merge(kai_admission::podgroup::router())
+        .merge(kai_admission::topology::router())
+        .merge(kai_admission::pod::router(options));
+    let (queues, groups) = (kai_admission::queue::PATH, kai_admission::podgroup::PATH);
+    let pods = kai_admission::pod::VALIDATE_PATH;
+    // The code of the answer; 200 for an accepted object, and 0 where the body is no review.
+    for (path, object, code) in [
+        (queues, quota("1e308"), 200),
+        (queues, quota("-1e308"), 200),
+        (queues, quota("1e400"), 0),
+        (queues, quota("\"many\""), 400),
+        (groups, group("2147483647"), 200),
+        (groups, group("-2147483648"), 200),
+        (groups, group("1000000000000000000000"), 400),
+        (groups, group("1.5"), 400),
+        (pods, pod(r#""gpu-fraction": "1e400""#), 403),
+        (pods, pod(r#""gpu-fraction": "1e-400""#), 403),
+        (pods, pod(r#""gpu-memory": "99999999999999999999999999""#), 403),
+        (pods, pod(r#""gpu-fraction": "0.5", "gpu-fraction-num-devices": "18446744073709551616""#), 403),
+        // Objects of another kind: the first is no pod of this scheduler.
+        (pods, quota("1"), 200),
+        (kai_admission::topology::PATH, pod(""), 200),
+        // It has none of the fields of a queue.
+        (queues, r#"{"kind": "Unknown"}"#.to_owned(), 403),
+    ] {
+        let review = format!(r#"{{"request": {{"uid": "u", "operation": "CREATE", "object": {object}}}}}"#);
+        let request = Request::post(path).body(Body::from(review)).unwrap();
+        let response = router.clone().oneshot(request).await.unwrap();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let answer = &answer["response"];
+        let answered = match answer["allowed"].as_bool() {
+            Some(true) => 200,
+            Some(false) => answer["status"]["code"].as_u64().unwrap(),
+            None => 0,
+        };
+        assert_eq!(answered, code, "{path} {object}: {answer}");
+    }
+}

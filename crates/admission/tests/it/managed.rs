@@ -3,10 +3,15 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::Secret;
+use kai_admission::certificate::Lifetime;
 use kai_admission::managed::{self, Options};
 use kai_admission::registration::{self, Endpoint, PodScope};
-use kai_admission::{server, topology};
+use kai_admission::server::{self, SecretSource};
+use kai_admission::topology;
+use kai_kubetest::balancer::Balancer;
+use kai_kubetest::client::{Client, Server};
 use kai_runtime::api::{Api, Part};
+use kai_runtime::health::Health;
 use kai_runtime::kind::{CUSTOM_RESOURCE_DEFINITION, NAMESPACE, VALIDATING_WEBHOOK_CONFIGURATION, builtin};
 use kai_runtime::{Key, Process, ResourceKind};
 use kai_sim::Cluster;
@@ -41,6 +46,18 @@ async fn cluster() -> Cluster {
     cluster
 }
 
+/// Waits until an invalid topology is refused; returns the number of attempts.
+async fn until_refused(api: &Api) -> usize {
+    for number in 1..600 {
+        // Until the webhook is registered the topology is created; until it serves, the call fails.
+        if create_invalid_topology(api, number).await == 403 {
+            return number;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the webhook never answers")
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificate_is_created_trusted_and_rotated_without_a_failed_call() {
     let cluster = cluster().await;
@@ -53,25 +70,26 @@ async fn certificate_is_created_trusted_and_rotated_without_a_failed_call() {
         host: "127.0.0.1".to_owned(),
         endpoint: Endpoint::Url { authority: authority.clone() },
         scope: PodScope::default(),
+        lifetime: Lifetime::default(),
     };
-    let serving = server::serve_from_secret(&authority, api.clone(), secret.clone(), topology::router());
+    let health = Health::default();
+    let source = SecretSource {
+        api: api.clone(),
+        secret: secret.clone(),
+        reload_interval: options.lifetime.reload_interval(),
+        health: health.watch("webhook certificates"),
+    };
+    assert!(!health.problems().is_empty(), "without a certificate, it is not ready");
+    let serving = server::serve_from_secret(&authority, source, topology::router());
     let serving = tokio::spawn(serving.await.unwrap());
     let lead = || {
         let process = Process::start(api.clone(), cluster.clock(), "admission");
         tokio::spawn(managed::run(process, options.clone()))
     };
     let leader = lead();
-    let mut number = 0;
-    loop {
-        number += 1;
-        assert!(number < 600, "the webhook never answers");
-        // Until the webhook is registered the topology is created; until it serves, the call fails.
-        if create_invalid_topology(api, number).await == 403 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let mut number = until_refused(api).await;
     leader.abort();
+    assert!(health.problems().is_empty(), "{:?}", health.problems());
     let first = certificate(api, &secret).await;
     let soon =
         json!({"metadata": {"annotations": {"kai.scheduler/certificate-expires": "2020-01-01T00:00:00Z"}}});
@@ -111,4 +129,79 @@ async fn certificate_is_created_trusted_and_rotated_without_a_failed_call() {
     }
     leader.abort();
     serving.abort();
+}
+
+/// Two replicas behind a load balancer, one of which leads.
+struct Replicas {
+    balancer: Balancer,
+    _tasks: tokio::task::JoinSet<()>,
+}
+
+impl Replicas {
+    async fn start(cluster: &Cluster, secret: &Key, lifetime: Lifetime) -> Self {
+        let balancer = Balancer::start().await.unwrap();
+        let options = Options {
+            secret: secret.clone(),
+            host: "127.0.0.1".to_owned(),
+            endpoint: Endpoint::Url { authority: balancer.address().to_string() },
+            scope: PodScope::default(),
+            lifetime,
+        };
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..2 {
+            let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let source = SecretSource {
+                api: cluster.api().clone(),
+                secret: secret.clone(),
+                reload_interval: lifetime.reload_interval(),
+                health: Health::default().watch("webhook certificates"),
+            };
+            let address = format!("127.0.0.1:{port}");
+            let serving = server::serve_from_secret(&address, source, topology::router()).await.unwrap();
+            balancer.add(port);
+            tasks.spawn(async move { serving.await.unwrap() });
+        }
+        let process = Process::start(cluster.api().clone(), cluster.clock(), "admission");
+        tasks.spawn(managed::run(process, options));
+        Self { balancer, _tasks: tasks }
+    }
+
+    /// Calls a webhook on a new connection that trusts what the API server trusts.
+    async fn call(&self, api: &Api) -> Result<u16, kai_kubetest::client::Error> {
+        let key = Key::new("", registration::VALIDATING);
+        let configuration = api.get_dynamic(&VALIDATING_WEBHOOK_CONFIGURATION, &key).await.unwrap();
+        let bundle = configuration["webhooks"][1]["clientConfig"]["caBundle"].as_str().unwrap();
+        let bundle = String::from_utf8(STANDARD.decode(bundle).unwrap()).unwrap();
+        let review = json!({"request": {"uid": "u", "operation": "DELETE"}}).to_string();
+        let request = axum::http::Request::post(topology::PATH).header("host", "127.0.0.1");
+        let mut client = Client::new(Server::new(self.balancer.address(), &bundle).unwrap());
+        Ok(client.send(request.body(review.into()).unwrap()).await?.status.as_u16())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_of_two_replicas_expire_under_load_without_a_failed_call() {
+    let cluster = cluster().await;
+    let api = cluster.api();
+    let secret = Key::new("kai-scheduler", "kai-admission-webhook-tls-secret");
+    let replicas = Replicas::start(&cluster, &secret, Lifetime::new(Lifetime::MIN).unwrap()).await;
+    let mut number = 0;
+    while create_invalid_topology(api, number).await != 403 {
+        number += 1;
+        assert!(number < 600, "the webhook never answers");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let mut served = std::collections::BTreeSet::new();
+    let begun = tokio::time::Instant::now();
+    // Every certificate but the last two has expired then.
+    while served.len() < 4 {
+        assert!(begun.elapsed() < Duration::from_mins(2), "{} certificates were served", served.len());
+        number += 1;
+        assert_eq!(create_invalid_topology(api, number).await, 403, "call {number}");
+        let code = replicas.call(api).await;
+        assert!(matches!(code, Ok(200)), "connection {number}: {code:?}");
+        served.insert(certificate(api, &secret).await);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(begun.elapsed() > Lifetime::MIN * 2, "certificates have expired: {:?}", begun.elapsed());
 }
