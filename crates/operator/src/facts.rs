@@ -49,6 +49,8 @@ pub struct Apis {
 pub struct Certificate {
     pub certificate: String,
     pub key: String,
+    /// What webhook configurations trust, as PEM in base64; the certificate alone where nothing is given.
+    pub trusted: Option<String>,
 }
 
 /// A certificate that an operand serves its webhooks with.

@@ -2,7 +2,11 @@
 //!
 //! [`desired`] turns the `Config` and the `SchedulingShard`s into objects, one operand (component with everything around
 //! it) at a time; [`plan`](plan::plan) compares them with the objects of the cluster; [`status`] turns both into conditions.
-//! Nothing here waits, writes or reads a clock. One operand or shard with invalid settings does not affect the others.
+//! None of these waits, writes or reads a clock. [`process`] is the operator itself: it watches, asks them, and writes.
+//! One operand or shard with invalid settings does not affect the others.
+
+// Objects come from everyone who may write to the API server: none of them may end the process.
+#![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unreachable))]
 
 mod affinity;
 pub mod facts;
@@ -11,6 +15,7 @@ pub mod key;
 pub mod merge;
 mod operand;
 pub mod plan;
+pub mod process;
 pub mod read;
 mod resources;
 mod settings;

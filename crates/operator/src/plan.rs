@@ -51,12 +51,32 @@ pub fn plan(desired: &Desired, config_name: &str, facts: &Facts) -> Vec<Change> 
 fn change(desired: &Object, facts: &Facts) -> Option<Change> {
     let key = ObjectKey::of(desired);
     let Some(current) = facts.objects.get(&key) else { return Some(Change::Create(desired.clone())) };
+    Some(match difference(desired, current)? {
+        Difference::Immutable => Change::Replace(key),
+        Difference::Merged { desired, merged } => Change::Apply { desired, merged },
+    })
+}
+
+/// How an object differs from what is desired.
+pub(crate) enum Difference {
+    /// In a field that cannot be changed.
+    Immutable,
+    /// In other fields.
+    Merged {
+        /// The desired fields, with what is taken over from the cluster.
+        desired: Object,
+        /// The whole object after the change.
+        merged: Object,
+    },
+}
+
+pub(crate) fn difference(desired: &Object, current: &Value) -> Option<Difference> {
     if is_immutable_change(current, desired) {
-        return Some(Change::Replace(key));
+        return Some(Difference::Immutable);
     }
     let desired = inherit(desired.clone(), current);
     let merged = merged(current, &desired);
-    (merged != *current).then_some(Change::Apply { desired, merged })
+    (merged != *current).then_some(Difference::Merged { desired, merged })
 }
 
 /// Fields that the API server refuses to change.

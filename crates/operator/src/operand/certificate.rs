@@ -28,15 +28,16 @@ impl Webhook {
 
     /// The secret, and the text that the webhook configurations trust.
     pub(crate) fn secret(self, settings: &Settings, facts: &Facts) -> Result<(Value, String), String> {
-        let Certificate { certificate, key } = facts
+        let Certificate { certificate, key, trusted } = facts
             .certificates
             .get(self.secret)
             .ok_or_else(|| format!("the certificate of secret `{}` is not known yet", self.secret))?;
-        let trusted = STANDARD.encode(certificate);
+        let own = STANDARD.encode(certificate);
+        let trusted = trusted.clone().unwrap_or_else(|| own.clone());
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret",
             "metadata": metadata(self.secret, &settings.namespace, &settings.owner()),
-            "data": {"tls.crt": trusted, "tls.key": STANDARD.encode(key)},
+            "data": {"tls.crt": own, "tls.key": STANDARD.encode(key)},
         });
         Ok((secret, trusted))
     }

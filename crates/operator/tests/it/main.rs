@@ -5,6 +5,7 @@
 mod conditions;
 mod installation;
 mod operands;
+mod process;
 mod shards;
 
 use kai_operator::{Certificate, Desired, Facts, Images, ObjectKey, read};
@@ -14,7 +15,8 @@ use serde_json::{Value, json};
 fn facts() -> Facts {
     let secrets =
         ["kai-admission-webhook-tls-secret", "queue-webhook-tls-secret", "podgroup-webhook-tls-secret"];
-    let certificate = Certificate { certificate: "certificate".to_owned(), key: "key".to_owned() };
+    let certificate =
+        Certificate { certificate: "certificate".to_owned(), key: "key".to_owned(), trusted: None };
     Facts {
         images: Images { repository: "registry".to_owned(), tag: "v1".to_owned() },
         certificates: secrets.into_iter().map(|name| (name.to_owned(), certificate.clone())).collect(),

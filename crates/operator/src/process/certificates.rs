@@ -1,0 +1,84 @@
+//! Keeps the certificates of the webhooks in their Secrets, and renews them before they expire.
+//!
+//! The Secrets are written here rather than with the other objects, because each step of a renewal follows from what is
+//! stored (see `kai_admission::certificate`).
+
+use crate::facts::{Certificate, CertificateRequest};
+use crate::key::ObjectKey;
+use k8s_openapi::api::core::v1::Secret;
+use kai_admission::certificate::{Lifetime, Stored};
+use kai_clock::Clock;
+use kai_runtime::api::{Api, Part};
+use kai_runtime::kind::{Key, ResourceKind, builtin};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+const SECRET: ResourceKind = builtin::<Secret>();
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error(transparent)]
+    Api(#[from] kai_runtime::api::Error),
+    #[error("cannot create a certificate")]
+    Certificate(#[from] rcgen::Error),
+}
+
+/// The certificates by name of their Secret; one that cannot be stored is missing, and its operand says so.
+pub(super) async fn ensure(
+    api: &Api,
+    clock: Clock,
+    requests: &[CertificateRequest],
+    objects: &mut BTreeMap<ObjectKey, Value>,
+) -> BTreeMap<String, Certificate> {
+    let mut certificates = BTreeMap::new();
+    for request in requests {
+        let key = ObjectKey::new("Secret", &request.namespace, request.secret);
+        match ensure_one(api, clock, request, objects.get(&key)).await {
+            Ok((certificate, changed)) => {
+                certificates.insert(request.secret.to_owned(), certificate);
+                if let Some(mut secret) = changed {
+                    secret["kind"] = Value::from("Secret");
+                    secret["apiVersion"] = Value::from("v1");
+                    objects.insert(key, secret);
+                }
+            }
+            Err(error) => tracing::warn!(
+                secret = request.secret,
+                error = &error as &dyn std::error::Error,
+                "cannot store the certificate of a webhook"
+            ),
+        }
+    }
+    certificates
+}
+
+async fn ensure_one(
+    api: &Api,
+    clock: Clock,
+    request: &CertificateRequest,
+    known: Option<&Value>,
+) -> Result<(Certificate, Option<Value>), Error> {
+    let mut changed = None;
+    let stored = known.map(Stored::of).unwrap_or_default();
+    let step = stored.next_step(&request.dns_name, clock.now(), Lifetime::default())?;
+    if let Some(mut patch) = step {
+        let key = Key::new(&request.namespace, request.secret);
+        let secret = if let Some(known) = known {
+            patch["metadata"]["resourceVersion"] = known["metadata"]["resourceVersion"].clone();
+            api.patch_dynamic(&SECRET, &key, Part::Main, &patch).await?
+        } else {
+            patch["apiVersion"] = Value::from("v1");
+            patch["kind"] = Value::from("Secret");
+            patch["metadata"]["name"] = Value::from(request.secret);
+            patch["metadata"]["namespace"] = Value::from(request.namespace.as_str());
+            patch["metadata"]["labels"] = json!({"app": request.secret});
+            api.create_dynamic(&SECRET, &request.namespace, &patch).await?
+        };
+        changed = Some(secret);
+    }
+    let stored = changed.as_ref().map_or(stored, Stored::of);
+    let trusted = Some(stored.ca_bundle());
+    let (certificate, key) =
+        stored.current.map(|current| (current.certificate, current.key)).unwrap_or_default();
+    Ok((Certificate { certificate, key, trusted }, changed))
+}

@@ -1,0 +1,280 @@
+//! The watched objects of the cluster.
+//!
+//! Kinds of the installation are watched in its namespaces only: the operator needs no right to read the secrets of others.
+//! Optional APIs are watched while the cluster serves them.
+
+use crate::facts::Apis;
+use crate::key::ObjectKey;
+use k8s_openapi::api::core::v1::{Secret, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kai_api::well_known::label;
+use kai_api::{Config, SchedulingShard};
+use kai_object as object;
+use kai_runtime::api::Api;
+use kai_runtime::health::Health;
+use kai_runtime::kind::{
+    CONFIG_MAP, DAEMON_SET, DEPLOYMENT, LEASE, MUTATING_WEBHOOK_CONFIGURATION, NODE, POD,
+    POD_DISRUPTION_BUDGET, ResourceKind, SERVICE_ACCOUNT, VALIDATING_WEBHOOK_CONFIGURATION, builtin,
+    group_path, untyped,
+};
+use kai_runtime::url::query_value;
+use kai_runtime::watch::{Need, Source, WatchEvent, list_and_watch};
+use kai_runtime::watch_value::WatchValue;
+use parking_lot::Mutex;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+pub(super) const PROMETHEUS: ResourceKind =
+    untyped("monitoring.coreos.com", "v1", "Prometheus", "prometheuses", true);
+pub(super) const SERVICE_MONITOR: ResourceKind =
+    untyped("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors", true);
+pub(super) const VERTICAL_POD_AUTOSCALER: ResourceKind =
+    untyped("autoscaling.k8s.io", "v1", "VerticalPodAutoscaler", "verticalpodautoscalers", true);
+/// The settings of NVIDIA's GPU operator.
+const CLUSTER_POLICY: ResourceKind = untyped("nvidia.com", "v1", "ClusterPolicy", "clusterpolicies", false);
+const OPTIONAL: [ResourceKind; 4] = [PROMETHEUS, SERVICE_MONITOR, VERTICAL_POD_AUTOSCALER, CLUSTER_POLICY];
+
+/// How often the cluster is asked which optional APIs it serves.
+const DISCOVERY_INTERVAL: Duration = Duration::from_secs(30);
+/// How long the start waits for lists of optional APIs, which may be denied.
+const OPTIONAL_WAIT: Duration = Duration::from_secs(5);
+
+/// Kinds of an installation, and others that its state follows from.
+fn required() -> Vec<ResourceKind> {
+    vec![
+        ResourceKind::of::<Config>(),
+        ResourceKind::of::<SchedulingShard>(),
+        DEPLOYMENT,
+        DAEMON_SET,
+        CONFIG_MAP,
+        builtin::<Secret>(),
+        SERVICE_ACCOUNT,
+        builtin::<Service>(),
+        POD_DISRUPTION_BUDGET,
+        builtin::<EndpointSlice>(),
+        MUTATING_WEBHOOK_CONFIGURATION,
+        VALIDATING_WEBHOOK_CONFIGURATION,
+        LEASE,
+        POD,
+        NODE,
+    ]
+}
+
+/// The kind of an object that the operator writes.
+pub(super) fn kind_of(key: &ObjectKey) -> Option<ResourceKind> {
+    required().into_iter().chain(OPTIONAL).find(|kind| kind.kind == key.kind)
+}
+
+/// The optional kinds that the cluster serves. A failed request counts as not served; it is asked again.
+pub(super) async fn served(api: &Api) -> Vec<ResourceKind> {
+    let mut served = Vec::new();
+    for kind in OPTIONAL {
+        let path = group_path(&kind.group, &kind.version);
+        let Ok(list) = api.send("GET", &path, None).await else { continue };
+        let resources = list.get("resources").and_then(Value::as_array).into_iter().flatten();
+        if resources.into_iter().any(|resource| object::str_at(resource, "/name") == kind.plural) {
+            served.push(kind);
+        }
+    }
+    served
+}
+
+/// Waits until the cluster serves other optional kinds.
+pub(super) async fn served_differs(api: &Api, known: &[ResourceKind]) {
+    loop {
+        tokio::time::sleep(DISCOVERY_INTERVAL).await;
+        if served(api).await != known {
+            return;
+        }
+    }
+}
+
+/// The watched objects; the watches end when this is dropped.
+pub(super) struct Watched {
+    store: Arc<Store>,
+    required: usize,
+    all: usize,
+    _watches: JoinSet<()>,
+}
+
+struct Store {
+    objects: Mutex<BTreeMap<ObjectKey, Value>>,
+    /// Kind and namespace of every list that arrived.
+    listed: Mutex<BTreeSet<(ResourceKind, String)>>,
+    changes: WatchValue<u64>,
+}
+
+impl Watched {
+    pub(super) fn start(
+        api: &Api,
+        health: &Health,
+        changes: &WatchValue<u64>,
+        namespaces: &BTreeSet<String>,
+        served: &[ResourceKind],
+    ) -> Self {
+        let store =
+            Arc::new(Store { objects: Mutex::default(), listed: Mutex::default(), changes: changes.clone() });
+        let mut watches = JoinSet::new();
+        let mut start = |kind: &ResourceKind| {
+            let everywhere = BTreeSet::from([String::new()]);
+            // The accounts of reservation and scaling pods have namespaces of their own.
+            let in_all = !kind.namespaced || *kind == SERVICE_ACCOUNT;
+            let scopes = if in_all { &everywhere } else { namespaces };
+            for namespace in scopes {
+                watches.spawn(watch(
+                    Arc::clone(&store),
+                    api.clone(),
+                    health,
+                    kind.clone(),
+                    namespace.clone(),
+                ));
+            }
+            scopes.len()
+        };
+        let required = required().iter().map(&mut start).sum();
+        let all = required + served.iter().map(&mut start).sum::<usize>();
+        Self { store, required, all, _watches: watches }
+    }
+
+    /// Waits until all required kinds are listed, and a little for the others.
+    pub(super) async fn synced(&self) {
+        let listed = |count: usize| move |store: &Store| store.listed.lock().len() >= count;
+        self.wait_until(listed(self.required)).await;
+        let _ = tokio::time::timeout(OPTIONAL_WAIT, self.wait_until(listed(self.all))).await;
+    }
+
+    async fn wait_until(&self, holds: impl Fn(&Store) -> bool) {
+        while !holds(&self.store) {
+            let seen = self.store.changes.get();
+            if holds(&self.store) {
+                return;
+            }
+            self.store.changes.wait_for(|count| count != seen).await;
+        }
+    }
+
+    pub(super) fn objects(&self) -> BTreeMap<ObjectKey, Value> {
+        self.store.objects.lock().clone()
+    }
+
+    /// Which third-party APIs are served and readable.
+    pub(super) fn apis(&self) -> Apis {
+        let listed = self.store.listed.lock();
+        let has = |kind: &ResourceKind| listed.iter().any(|(listed, _)| listed == kind);
+        Apis {
+            prometheus: has(&PROMETHEUS),
+            service_monitor: has(&SERVICE_MONITOR),
+            vertical_pod_autoscaler: has(&VERTICAL_POD_AUTOSCALER),
+        }
+    }
+
+    /// Stores the response to a write, so that the next step does not act on the state before it.
+    pub(super) fn put(&self, written: &Value) {
+        self.store.apply(written.clone());
+    }
+
+    pub(super) fn remove(&self, key: &ObjectKey) {
+        self.store.objects.lock().remove(key);
+    }
+}
+
+/// Watches one kind in one namespace; an empty namespace stands for all.
+fn watch(
+    store: Arc<Store>,
+    api: Api,
+    health: &Health,
+    kind: ResourceKind,
+    namespace: String,
+) -> impl Future<Output = ()> + use<> {
+    let name = match namespace.as_str() {
+        "" => kind.plural.to_string(),
+        namespace => format!("{} of namespace {namespace}", kind.plural),
+    };
+    let health = health.watch(&name);
+    let mut source = Source::in_namespace(kind.clone(), &namespace);
+    if OPTIONAL.contains(&kind) {
+        source.need = Need::Optional;
+    }
+    if kind == NODE {
+        // Of nodes only this label is of interest.
+        source = source.query(format!("labelSelector={}", query_value(&format!("{}=true", label::FAKE_GPU))));
+    }
+    async move {
+        let handle = |event: WatchEvent<Value>| store.handle(&kind, &namespace, event);
+        list_and_watch(&api, &source, &health, handle).await;
+    }
+}
+
+impl Store {
+    fn handle(&self, kind: &ResourceKind, namespace: &str, event: WatchEvent<Value>) {
+        let in_scope =
+            |key: &ObjectKey| key.kind == kind.kind && (namespace.is_empty() || key.namespace == namespace);
+        match event {
+            WatchEvent::Listed(items, _) => {
+                let mut objects = self.objects.lock();
+                objects.retain(|key, _| !in_scope(key));
+                objects.extend(items.into_iter().map(|item| {
+                    let item = trimmed(item, kind);
+                    (ObjectKey::of(&item), item)
+                }));
+                drop(objects);
+                self.listed.lock().insert((kind.clone(), namespace.to_owned()));
+            }
+            WatchEvent::Applied(item) => return self.apply(trimmed(item, kind)),
+            WatchEvent::Deleted(item) => {
+                let item = trimmed(item, kind);
+                let mut objects = self.objects.lock();
+                let key = ObjectKey::of(&item);
+                // A late event of an object whose successor is known already.
+                if objects.get(&key).is_some_and(|known| object::uid(known) == object::uid(&item)) {
+                    objects.remove(&key);
+                }
+            }
+            WatchEvent::Invalid(invalid) => {
+                let key = ObjectKey::new(&kind.kind, &invalid.key.namespace, &invalid.key.name);
+                self.objects.lock().remove(&key);
+            }
+            // As where the API is not served: what was deployed through it stays.
+            WatchEvent::Denied => {
+                self.objects.lock().retain(|key, _| !in_scope(key));
+                self.listed.lock().remove(&(kind.clone(), namespace.to_owned()));
+            }
+        }
+        self.changes.modify(|count| *count += 1);
+    }
+
+    fn apply(&self, item: Value) {
+        let key = ObjectKey::of(&item);
+        let mut objects = self.objects.lock();
+        let is_older = objects
+            .get(&key)
+            .is_some_and(|known| object::uid(known) == object::uid(&item) && version(known) > version(&item));
+        if is_older || objects.get(&key) == Some(&item) {
+            return;
+        }
+        objects.insert(key, item);
+        drop(objects);
+        self.changes.modify(|count| *count += 1);
+    }
+}
+
+/// Resource versions are compared as numbers (KEP-5504).
+fn version(item: &Value) -> u64 {
+    object::meta_str(item, "resourceVersion").parse().unwrap_or(0)
+}
+
+/// The object with its kind, which items of a list lack, and without what the operator does not read.
+fn trimmed(mut item: Value, kind: &ResourceKind) -> Value {
+    object::set_meta(&mut item, "managedFields", None);
+    item["kind"] = Value::from(kind.kind.as_ref());
+    item["apiVersion"] = Value::from(kind.api_version());
+    if *kind == POD
+        && let Some(fields) = item.as_object_mut()
+    {
+        fields.remove("spec");
+    }
+    item
+}

@@ -1,0 +1,292 @@
+//! The operator on the embedded API server with simulated nodes, in virtual time.
+
+use kai_api::{Config, SchedulingShard};
+use kai_object as object;
+use kai_operator::Images;
+use kai_operator::process::{self, Options};
+use kai_runtime::api::{Api, DeleteOptions, Part};
+use kai_runtime::kind::{self, Key, ResourceKind};
+use kai_runtime::process::Process;
+use kai_sim::{Cluster, NodeGroup};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const OPERATOR: &str = "kai-operator";
+const NAMESPACE: &str = "kai-scheduler";
+const SECRET: ResourceKind = kind::untyped("", "v1", "Secret", "secrets", true);
+/// Time limit of all waits, in virtual time.
+const TIMEOUT: Duration = Duration::from_mins(10);
+
+struct Installation {
+    cluster: Cluster,
+}
+
+impl Installation {
+    /// A cluster with the CRDs, a `Config`, a shard and a running operator.
+    async fn new(config: &Value) -> Self {
+        let builder = Cluster::builder().seed(1).starting_at("2026-01-01T00:00:00Z".parse().unwrap());
+        let mut cluster = builder.nodes([NodeGroup::gpu_nodes(1, 8)]).start().await.unwrap();
+        for definition in kai_api::crds() {
+            let definition = serde_json::to_value(&definition).unwrap();
+            cluster.api().create_dynamic(&kind::CUSTOM_RESOURCE_DEFINITION, "", &definition).await.unwrap();
+        }
+        for name in [NAMESPACE, "kai-resource-reservation", "kai-scale-adjust", "kai-two"] {
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            cluster.api().create_dynamic(&kind::NAMESPACE, "", &namespace).await.unwrap();
+        }
+        let clock = cluster.clock();
+        cluster.run("placer", |client| place_pods(Api::new(client, "placer")));
+        cluster.run(OPERATOR, move |client| {
+            let process = Process::start(Api::new(client, OPERATOR), clock, OPERATOR);
+            let images = Images { repository: "registry".to_owned(), tag: "v1".to_owned() };
+            process::run(process, Options { namespace: NAMESPACE.to_owned(), images })
+        });
+        let installation = Self { cluster };
+        installation.create(&ResourceKind::of::<SchedulingShard>(), "default", &json!({})).await;
+        installation.create(&ResourceKind::of::<Config>(), "kai-config", config).await;
+        installation
+    }
+
+    fn api(&self) -> &Api {
+        self.cluster.api()
+    }
+
+    async fn create(&self, kind: &ResourceKind, name: &str, spec: &Value) {
+        let object = json!({
+            "apiVersion": kind.api_version(), "kind": kind.kind, "metadata": {"name": name}, "spec": spec,
+        });
+        self.api().create_dynamic(kind, "", &object).await.unwrap();
+    }
+
+    async fn patch_config(&self, spec: &Value) {
+        let key = Key::new("", "kai-config");
+        let patch = json!({"spec": spec});
+        self.api().patch_dynamic(&ResourceKind::of::<Config>(), &key, Part::Main, &patch).await.unwrap();
+    }
+
+    async fn get(&self, kind: &ResourceKind, name: &str) -> Option<Value> {
+        let namespace = if kind.namespaced { NAMESPACE } else { "" };
+        self.api().get_dynamic(kind, &Key::new(namespace, name)).await.ok()
+    }
+
+    async fn condition(&self, kind: &ResourceKind, name: &str, type_: &str) -> (String, String) {
+        let owner = self.get(kind, name).await.unwrap_or_default();
+        let generation = object::generation(&owner);
+        let list = owner.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+        let current = |condition: &&Value| {
+            condition["type"] == type_ && condition["observedGeneration"] == json!(generation)
+        };
+        let found = list.iter().find(current).cloned().unwrap_or_default();
+        (object::str_at(&found, "/status").to_owned(), object::str_at(&found, "/message").to_owned())
+    }
+
+    async fn is_ready(&self) -> bool {
+        let config = self.condition(&ResourceKind::of::<Config>(), "kai-config", "Ready").await;
+        let shard = self.condition(&ResourceKind::of::<SchedulingShard>(), "default", "Ready").await;
+        config.0 == "True" && shard.0 == "True"
+    }
+
+    async fn wait_until(&self, what: &str, holds: impl AsyncFn() -> bool) {
+        let waiting = async {
+            while !holds().await {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        assert!(tokio::time::timeout(TIMEOUT, waiting).await.is_ok(), "{what}: not within {TIMEOUT:?}");
+    }
+
+    async fn ready(&self) {
+        self.wait_until("the installation is ready", async || self.is_ready().await).await;
+    }
+
+    /// Resource versions of everything that the operator writes.
+    async fn versions(&self) -> Vec<String> {
+        let kinds = [
+            ResourceKind::of::<Config>(),
+            ResourceKind::of::<SchedulingShard>(),
+            kind::DEPLOYMENT,
+            kind::CONFIG_MAP,
+            SECRET,
+            kind::SERVICE_ACCOUNT,
+            kind::VALIDATING_WEBHOOK_CONFIGURATION,
+            kind::MUTATING_WEBHOOK_CONFIGURATION,
+        ];
+        let mut versions = Vec::new();
+        for kind in &kinds {
+            let items = self.api().list_dynamic(kind, "").await.unwrap().items;
+            versions.extend(items.iter().map(|item| {
+                format!("{} {} {}", kind.kind, object::name(item), object::meta_str(item, "resourceVersion"))
+            }));
+        }
+        versions
+    }
+
+    async fn events(&self, reason: &str) -> Vec<String> {
+        let events = self.api().list_dynamic(&kind::EVENT, "").await.unwrap().items;
+        let wanted = events.iter().filter(|event| object::str_at(event, "/reason") == reason);
+        wanted.map(|event| object::str_at(event, "/message").to_owned()).collect()
+    }
+}
+
+/// Binds every pod to the node: there is no scheduler for the components in this cluster.
+async fn place_pods(api: Api) {
+    loop {
+        let pods = api.list_dynamic(&kind::POD, "").await.map(|list| list.items).unwrap_or_default();
+        for pod in pods.iter().filter(|pod| object::str_at(pod, "/spec/nodeName").is_empty()) {
+            let key = kai_runtime::key_of(pod);
+            let binding = json!({
+                "apiVersion": "v1", "kind": "Binding", "metadata": {"name": key.name},
+                "target": {"apiVersion": "v1", "kind": "Node", "name": "node-1"},
+            });
+            let path = format!("{}/binding", kind::POD.path_of(&key));
+            let _ = api.send("POST", &path, Some(("application/json", &binding))).await;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+fn in_virtual_time(test: impl AsyncFnOnce()) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    runtime.unwrap().block_on(test());
+}
+
+#[test]
+fn installation_becomes_ready_and_then_nothing_is_written() {
+    in_virtual_time(async || {
+        let installation = Installation::new(&json!({})).await;
+        installation.ready().await;
+        for name in ["pod-grouper", "binder", "queue-controller", "podgroup-controller", "admission"] {
+            let deployment = installation.get(&kind::DEPLOYMENT, name).await;
+            assert!(deployment.is_some(), "there is no Deployment {name}");
+        }
+        assert!(installation.get(&kind::DEPLOYMENT, "kai-scheduler-default").await.is_some());
+        let secret = installation.get(&SECRET, "kai-admission-webhook-tls-secret").await.unwrap();
+        let webhooks =
+            installation.get(&kind::VALIDATING_WEBHOOK_CONFIGURATION, "validating-kai-admission").await;
+        assert_eq!(
+            object::str_at(&webhooks.unwrap(), "/webhooks/0/clientConfig/caBundle"),
+            object::str_at(&secret, "/data/tls.crt"),
+        );
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let before = installation.versions().await;
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        assert_eq!(installation.versions().await, before, "something was written at rest");
+    });
+}
+
+#[test]
+fn changes_of_others_are_reverted_at_a_bounded_rate_with_an_event() {
+    in_virtual_time(async || {
+        let installation = Installation::new(&json!({})).await;
+        installation.ready().await;
+        let key = Key::new(NAMESPACE, "binder");
+        let before = object::generation(&installation.get(&kind::DEPLOYMENT, "binder").await.unwrap());
+        let mut edits = 0;
+        for _ in 0..50 {
+            let patch = json!({"spec": {"replicas": 5}});
+            let edited =
+                installation.api().patch_dynamic(&kind::DEPLOYMENT, &key, Part::Main, &patch).await.unwrap();
+            edits = object::generation(&edited) - before;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        installation
+            .wait_until("one replica", async || {
+                let deployment = installation.get(&kind::DEPLOYMENT, "binder").await.unwrap();
+                deployment["spec"]["replicas"] == 1
+            })
+            .await;
+        // Every edit that had an effect follows a restoration.
+        assert!(edits / 2 <= 11, "{edits} generations in ten seconds");
+        let events = installation.events("ChangeReverted").await;
+        assert!(events.iter().any(|event| event.contains("Deployment/kai-scheduler/binder")), "{events:?}");
+    });
+}
+
+#[test]
+fn deleted_objects_are_restored_and_disabled_operands_removed() {
+    in_virtual_time(async || {
+        let installation = Installation::new(&json!({})).await;
+        installation.ready().await;
+        let secret = "queue-webhook-tls-secret";
+        let options = DeleteOptions::default();
+        installation.api().delete_dynamic(&SECRET, &Key::new(NAMESPACE, secret), &options).await.unwrap();
+        let webhook = Key::new("", "validating-kai-admission");
+        let kind = kind::VALIDATING_WEBHOOK_CONFIGURATION;
+        installation.api().delete_dynamic(&kind, &webhook, &options).await.unwrap();
+        installation
+            .wait_until("both are back", async || {
+                installation.get(&SECRET, secret).await.is_some()
+                    && installation.get(&kind, &webhook.name).await.is_some()
+            })
+            .await;
+        let trusted = async || {
+            let secret = installation.get(&SECRET, secret).await.unwrap();
+            let certificate = object::str_at(&secret, "/data/tls.crt");
+            let all = installation.api().list_dynamic(&kind, "").await.unwrap().items;
+            all.iter().any(|one| object::str_at(one, "/webhooks/0/clientConfig/caBundle") == certificate)
+        };
+        installation.wait_until("the new certificate is trusted", trusted).await;
+        installation.patch_config(&json!({"podGrouper": {"service": {"enabled": false}}})).await;
+        installation
+            .wait_until("the pod grouper is gone", async || {
+                installation.get(&kind::DEPLOYMENT, "pod-grouper").await.is_none()
+            })
+            .await;
+        installation.ready().await;
+    });
+}
+
+#[test]
+fn shard_that_cannot_be_deployed_says_so_and_affects_no_other() {
+    in_virtual_time(async || {
+        let installation = Installation::new(&json!({})).await;
+        let shards = ResourceKind::of::<SchedulingShard>();
+        installation
+            .create(&shards, "broken", &json!({"partitionLabelValue": "b", "goMemLimit": "-1"}))
+            .await;
+        installation.ready().await;
+        installation
+            .wait_until("the broken shard says why", async || {
+                let (status, message) = installation.condition(&shards, "broken", "Reconciling").await;
+                status == "True" && message.contains("goMemLimit")
+            })
+            .await;
+        assert_eq!(installation.condition(&shards, "broken", "Ready").await.0, "False");
+        assert!(installation.get(&kind::DEPLOYMENT, "kai-scheduler-broken").await.is_none());
+        let events = installation.events("ReconcileFailed").await;
+        assert!(events.iter().any(|event| event.contains("goMemLimit")), "{events:?}");
+    });
+}
+
+#[test]
+fn installation_moves_to_another_namespace() {
+    in_virtual_time(async || {
+        let installation = Installation::new(&json!({})).await;
+        installation.ready().await;
+        installation.patch_config(&json!({"namespace": "kai-two"})).await;
+        let moved = async || {
+            let key = Key::new("kai-two", "binder");
+            installation.api().get_dynamic(&kind::DEPLOYMENT, &key).await.is_ok()
+                && installation.get(&kind::DEPLOYMENT, "binder").await.is_none()
+        };
+        installation.wait_until("the binder has moved", moved).await;
+        installation.ready().await;
+    });
+}
+
+#[test]
+fn operator_that_crashes_between_any_two_requests_completes_the_installation() {
+    in_virtual_time(async || {
+        // Every third request keeps the test short; the steps between them are alike.
+        for requests in (0..).step_by(3) {
+            let installation = Installation::new(&json!({})).await;
+            installation.cluster.faults().crash_after(OPERATOR, requests);
+            installation.ready().await;
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            if installation.cluster.faults().counts(OPERATOR).crashes == 0 {
+                assert!(requests > 30, "{requests} requests are too few");
+                return;
+            }
+        }
+    });
+}
