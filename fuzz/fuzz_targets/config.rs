@@ -7,7 +7,7 @@ use kai_engine::{Params, Policy};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    let Ok(config) = config_file::read(text) else { return };
+    let Ok(config) = config_file::read(text, &PluginSet::builtin()) else { return };
     let again = config_file::from_snapshot(&config_file::to_value(&config));
     assert_eq!(again.map(|again| again.engine), Ok(config.engine.clone()), "a configuration reads back as written");
     let _ = Policy::resolve(&config.engine, &Params::default(), &PluginSet::builtin());

@@ -1,10 +1,11 @@
-//! Times `kai plan` on generated clusters against KAI's recorded times on the same files. [`apiserver`], [`e2e`] and
-//! [`steady`] are further benches.
+//! Times `kai plan` on generated clusters against KAI's recorded times on the same files. [`admission`],
+//! [`apiserver`], [`e2e`], [`restart`] and [`steady`] are further benches.
 //!
 //! Rounds are interleaved, and the best one counts on both sides, since wall time on shared cores is noisy. Times of
 //! another machine are scaled by a calibration that both machines ran. Growth of short runs is computed from
 //! callgrind's instruction counts.
 
+mod admission;
 mod apiserver;
 mod baseline;
 mod calibration;
@@ -13,6 +14,7 @@ mod e2e;
 mod measure;
 mod page;
 mod report;
+mod restart;
 mod steady;
 
 use crate::repository::Repository;
@@ -58,6 +60,8 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Subject {
+    /// Call the webhooks of pods over TLS at a fixed rate.
+    Admission(admission::Args),
     /// Measure the embedded API server beside a real kube-apiserver, where Go is there to build one.
     Apiserver(apiserver::Args),
     /// Run the load of `bench apiserver` in this process.
@@ -65,6 +69,11 @@ enum Subject {
     ApiserverWorker(apiserver::WorkerArgs),
     /// Fill a whole cluster, all components running.
     E2e(e2e::Args),
+    /// Restart each component, and the API server, of a large cluster.
+    Restart(restart::Args),
+    /// Run `bench restart` in this process.
+    #[command(hide = true)]
+    RestartWorker(restart::WorkerArgs),
     /// Change one pod of a large cluster at rest.
     Steady(steady::Args),
 }
@@ -79,9 +88,12 @@ struct Case {
 
 pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
     match &args.subject {
+        Some(Subject::Admission(args)) => admission::run(repository, args),
         Some(Subject::Apiserver(args)) => apiserver::run(repository, args),
         Some(Subject::ApiserverWorker(args)) => apiserver::run_worker(args),
         Some(Subject::E2e(args)) => e2e::run(repository, args),
+        Some(Subject::Restart(args)) => restart::run(repository, args),
+        Some(Subject::RestartWorker(args)) => restart::run_worker(args),
         Some(Subject::Steady(args)) => steady::run(repository, args),
         None => plan(repository, args),
     }

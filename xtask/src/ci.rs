@@ -1,7 +1,7 @@
 //! Runs all checks in order and stops at the first failure: `cargo xtask ci`.
 
 use crate::repository::Repository;
-use crate::{api_suite, conformance, deny, fuzz, ignored_tests, kubernetes, tidy};
+use crate::{api_suite, conformance, deny, fuzz, ignored_tests, kubernetes, seeds, soak, tidy};
 use anyhow::{Context, Result, bail};
 use kai_clock::Stopwatch;
 use std::process::Command;
@@ -20,8 +20,14 @@ const EXAMPLE: [&str; 10] = [
     "examples/team-nodes-plugin/scheduler.yaml",
 ];
 
+/// Minutes of random workloads and faults on a real control plane.
+const SOAK_MINUTES: u64 = 2;
+
 /// Seconds for each fuzz target.
 const FUZZ_SECONDS: usize = 20;
+
+/// Fault seeds of each of the four families, besides the fixed 304 of the tests.
+const FRESH_SEEDS: u64 = 15;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -43,6 +49,7 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
         step("tests", || done(repository.cargo().args(["test", "--workspace", "--locked"])))?;
     }
     step("ignored tests", || ignored_tests::run(repository))?;
+    step("fresh fault seeds", || seeds::run(repository, &seeds::Args::fresh(FRESH_SEEDS)))?;
     step("docs", || {
         let document = ["doc", "--workspace", "--no-deps", "--document-private-items", "--locked", "--quiet"];
         done(repository.cargo().args(document).env("RUSTDOCFLAGS", "-D warnings"))
@@ -52,6 +59,11 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
     match kubernetes::missing() {
         None => step("API suite, live", || api_suite::run(repository, &api_suite::Args::live()))?,
         Some(why) => println!("\n== API suite, live: skipped, because there is no real server: {why}"),
+    }
+    let soak = soak::Args { minutes: SOAK_MINUTES, seed: soak::SEED };
+    match kubernetes::missing() {
+        None => step("soak", || soak::run(repository, &soak))?,
+        Some(why) => println!("\n== soak: skipped, because there is no real control plane: {why}"),
     }
     step("example plugin", || done(repository.cargo().args(EXAMPLE)))?;
     step("fuzz", || fuzz::run(repository, &fuzz::Args { seconds: FUZZ_SECONDS, targets: Vec::new() }))?;

@@ -2,8 +2,9 @@
 //!
 //! `tests/kubernetes/go.mod` names the versions. The programs go to a folder under `target`, or to the one that
 //! `KAI_KUBERNETES_CACHE` names, and are built again only when that file changes. `--version` builds another version
-//! beside them, from a module that is derived from that version's own.
+//! beside them, from a module that is derived from that version's own. `--with` builds controllers of third-party workloads.
 
+pub(crate) mod controllers;
 mod version;
 
 use crate::repository::Repository;
@@ -39,6 +40,12 @@ pub(crate) struct Args {
     /// Build this version instead, such as v1.34.1.
     #[arg(long)]
     version: Option<String>,
+    /// Also build these controllers of third-party workloads: jobset, lws, kuberay, mpi-operator, training-operator.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    with: Vec<String>,
+    /// Run the tests that need the controllers.
+    #[arg(long, requires = "with")]
+    test: bool,
 }
 
 /// Builds what is missing and prints where it is, or starts it.
@@ -47,6 +54,10 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
         None => built(repository)?,
         Some(version) => built_version(repository, version)?,
     };
+    controllers::build(repository, &folder, &args.with)?;
+    if args.test {
+        return controllers::test(&folder);
+    }
     if !args.run {
         println!("{}", folder.display());
         if args.version.is_some() {

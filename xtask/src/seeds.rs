@@ -12,8 +12,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Seeds that one process runs in sequence.
-const BATCH: u64 = 5;
+/// Seeds that one process runs in sequence. The first one also compiles the patterns of the installed definitions.
+const BATCH: u64 = 10;
 
 /// A test that runs the seeds of an environment variable.
 struct Family {
@@ -61,6 +61,14 @@ pub(crate) struct Args {
     pub(crate) jobs: Option<usize>,
 }
 
+impl Args {
+    /// So many seeds of each family that have not run before; the time gives the first one.
+    pub(crate) fn fresh(count: u64) -> Self {
+        let from = u64::try_from(kai_clock::unix_micros() / 1_000_000).unwrap_or(0);
+        Self { count, from, only: None, jobs: None }
+    }
+}
+
 /// A failed seed.
 struct Failure {
     family: &'static Family,
@@ -84,6 +92,7 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
         starts.flat_map(|from| families.iter().map(move |family| (*family, from..(from + BATCH).min(end))));
     let batches: Mutex<VecDeque<(&'static Family, Range<u64>)>> = Mutex::new(batches.collect());
     let failures = Mutex::new(Vec::new());
+    println!("{} seeds of each of {} families, from {} on", args.count, families.len(), args.from);
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let watch = Stopwatch::start();
     std::thread::scope(|scope| {

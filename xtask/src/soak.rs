@@ -7,9 +7,12 @@ use crate::repository::Repository;
 use anyhow::{Context, Result, bail};
 use kai_kubetest::control_plane::CACHE_VARIABLE;
 
-/// The path of the test; `cargo xtask ci` leaves it out.
+/// The path of the test. The step of the ignored tests leaves it out; `cargo xtask ci` runs it on its own.
 pub(crate) const TEST: &str =
     "real_control_plane::soak::laws_hold_while_workloads_run_and_processes_are_killed";
+
+/// The default seed.
+pub(crate) const SEED: u64 = 1;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -17,7 +20,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 30)]
     pub(crate) minutes: u64,
     /// Seed of workloads and faults. The order in which processes run is not repeatable.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = SEED)]
     pub(crate) seed: u64,
 }
 

@@ -3,7 +3,7 @@
 //! Its files are in one temporary folder, and it stops when the [`ControlPlane`] is dropped. etcd does not sync to disk,
 //! since the data is not needed after the test.
 
-mod process;
+pub(crate) mod process;
 
 use crate::certificates::{Certificates, SigningKey};
 use crate::client::{Client, Lines, Response, Server};
@@ -83,7 +83,7 @@ pub enum Audit {
 /// A running control plane.
 pub struct ControlPlane {
     // Fields are dropped in order: clients stop before their servers.
-    controllers: Option<Process>,
+    controllers: Mutex<Option<Process>>,
     api: Mutex<Process>,
     store: Mutex<Process>,
     server: Server,
@@ -96,7 +96,12 @@ pub struct ControlPlane {
 pub enum Killed {
     ApiServer,
     Store,
+    Controllers,
 }
+
+/// A copy of etcd's data.
+#[derive(Clone, Debug)]
+pub struct Backup(PathBuf);
 
 /// A temporary folder, removed on drop.
 struct Folder(PathBuf);
@@ -133,6 +138,11 @@ impl Programs {
         }
     }
 
+    /// The folder of the programs.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -164,15 +174,20 @@ impl ControlPlane {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, secure));
         let server = Server::new(address, &certificates.authority)?;
         let (api, store) = (Mutex::new(api), Mutex::new(store));
-        let mut plane = Self { controllers: None, api, store, server, certificates, folder };
+        let plane = Self { controllers: Mutex::default(), api, store, server, certificates, folder };
         write(&plane.folder.0, "kubeconfig", &plane.kubeconfig())?;
         plane.wait_until_ready().await?;
         if controllers == Controllers::Run {
             let arguments = controller_arguments(&plane.folder.0, free_port()?);
             let process = start(programs, "kube-controller-manager", &arguments, &plane.folder.0)?;
-            plane.controllers = Some(process);
+            *lock(&plane.controllers) = Some(process);
         }
         Ok(plane)
+    }
+
+    /// The temporary folder of the control plane.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder.0
     }
 
     /// The server, for plain HTTP requests.
@@ -220,15 +235,62 @@ impl ControlPlane {
 
     /// Kills a program, starts it again after `pause`, and waits until the API server is ready.
     pub async fn restart(&self, killed: Killed, pause: Duration) -> Result<(), Error> {
-        let (name, process) = match killed {
-            Killed::ApiServer => ("kube-apiserver", &self.api),
-            Killed::Store => ("etcd", &self.store),
+        let with = |act: fn(&mut Process) -> std::io::Result<()>| {
+            let done = match killed {
+                Killed::ApiServer => act(&mut lock(&self.api)),
+                Killed::Store => act(&mut lock(&self.store)),
+                Killed::Controllers => lock(&self.controllers).as_mut().map_or(Ok(()), act),
+            };
+            done.map_err(|source| Error::System { what: format!("restart {killed:?}"), source })
         };
-        let failed = |source| Error::System { what: format!("restart {name}"), source };
-        lock(process).kill().map_err(failed)?;
+        with(Process::kill)?;
         tokio::time::sleep(pause).await;
-        lock(process).start_again().map_err(failed)?;
+        with(Process::start_again)?;
         self.wait_until_ready().await
+    }
+
+    /// Copies the data of etcd, which is stopped meanwhile.
+    pub async fn back_up(&self) -> Result<Backup, Error> {
+        let copy = Backup(self.folder.0.join("etcd-backup"));
+        let failed = |source| Error::System { what: "back up etcd".to_owned(), source };
+        lock(&self.store).kill().map_err(failed)?;
+        copy_folder(&self.folder.0.join("etcd"), &copy.0).map_err(failed)?;
+        lock(&self.store).start_again().map_err(failed)?;
+        self.wait_until_ready().await?;
+        Ok(copy)
+    }
+
+    /// Puts back the data of etcd and restarts all programs, as after a disaster: resource versions go backwards.
+    pub async fn restore(&self, backup: &Backup) -> Result<(), Error> {
+        let failed = |source| Error::System { what: "restore etcd".to_owned(), source };
+        let data = self.folder.0.join("etcd");
+        if let Some(controllers) = lock(&self.controllers).as_mut() {
+            controllers.kill().map_err(failed)?;
+        }
+        for program in [&self.api, &self.store] {
+            lock(program).kill().map_err(failed)?;
+        }
+        std::fs::remove_dir_all(&data).map_err(failed)?;
+        copy_folder(&backup.0, &data).map_err(failed)?;
+        for program in [&self.store, &self.api] {
+            lock(program).start_again().map_err(failed)?;
+        }
+        self.wait_until_ready().await?;
+        if let Some(controllers) = lock(&self.controllers).as_mut() {
+            controllers.start_again().map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Starts kube-controller-manager again where it has ended: it does when no API server answers at its start.
+    pub fn start_controllers_again(&self) -> Result<(), Error> {
+        let mut controllers = lock(&self.controllers);
+        let Some(process) = controllers.as_mut() else { return Ok(()) };
+        if !process.has_exited() {
+            return Ok(());
+        }
+        let failed = |source| Error::System { what: "start kube-controller-manager".to_owned(), source };
+        process.start_again().map_err(failed)
     }
 
     /// Reads a path as the administrator.
@@ -260,6 +322,20 @@ impl ControlPlane {
     }
 }
 
+fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in from.read_dir()? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}
+
 fn admin_request(path: &str) -> Request<Full<Bytes>> {
     Request::get(path)
         .header("host", "localhost")
@@ -269,7 +345,7 @@ fn admin_request(path: &str) -> Request<Full<Bytes>> {
 }
 
 /// A panic while a process was being started or killed does not matter to the next user.
-fn lock(process: &Mutex<Process>) -> MutexGuard<'_, Process> {
+fn lock<T>(process: &Mutex<T>) -> MutexGuard<'_, T> {
     process.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -312,12 +388,14 @@ fn api_arguments(folder: &Path, store: u16, secure: u16) -> Vec<String> {
     ]
 }
 
-fn audit_arguments(folder: &Path) -> [String; 3] {
+/// One file: without a size the log is rotated after 100 MB.
+fn audit_arguments(folder: &Path) -> [String; 4] {
     let file = |name: &str| folder.join(name).display().to_string();
     [
         format!("--audit-policy-file={}", file("audit.yaml")),
         format!("--audit-log-path={}", file("audit.log")),
         "--audit-log-mode=blocking".to_owned(),
+        "--audit-log-maxsize=100000".to_owned(),
     ]
 }
 
@@ -353,7 +431,7 @@ fn write(folder: &Path, name: &str, text: &str) -> Result<(), Error> {
 }
 
 /// A free port; another process may take it before it is used.
-fn free_port() -> Result<u16, Error> {
+pub(crate) fn free_port() -> Result<u16, Error> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| listener.local_addr())
         .map(|address| address.port())

@@ -4,6 +4,7 @@
 
 pub mod calls;
 pub mod chart;
+pub mod console;
 pub mod grouper;
 pub mod hostile;
 pub mod operator;
@@ -14,3 +15,4 @@ pub mod scenario;
 pub mod session;
 pub mod shapes;
 pub mod test_cluster;
+pub mod workloads;

@@ -4,9 +4,9 @@
 //! `--embedded`, all of it is one `kai up`. Whatever is written meanwhile and not by the load is by our components.
 
 mod load;
-mod processes;
+pub(super) mod processes;
 mod report;
-mod usage;
+pub(super) mod usage;
 mod writes;
 
 use super::page::{self, Part};

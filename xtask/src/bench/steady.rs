@@ -67,7 +67,7 @@ struct Figures {
 
 /// Measures, prints, and writes where that is wanted.
 pub(super) fn run(repository: &Repository, args: &Args) -> Result<()> {
-    let program = build(repository)?;
+    let program = build(repository, "kai-scheduler", "steady")?;
     let sizes = [args.nodes, args.pods, args.pending, args.rounds].map(|size| size.to_string());
     let output = Command::new(&program).args(&sizes).output().context("cannot run the bench")?;
     if !output.status.success() {
@@ -99,11 +99,11 @@ struct Message {
     executable: Option<PathBuf>,
 }
 
-/// Builds the bench and says where it is.
-fn build(repository: &Repository) -> Result<PathBuf> {
+/// Builds a bench and says where it is.
+pub(super) fn build(repository: &Repository, package: &str, bench: &str) -> Result<PathBuf> {
     let built = repository
         .cargo()
-        .args(["bench", "--locked", "--package", "kai-scheduler", "--bench", "steady", "--no-run"])
+        .args(["bench", "--locked", "--package", package, "--bench", bench, "--no-run"])
         .args(["--message-format", "json"])
         .output()
         .context("cannot run cargo")?;

@@ -3,6 +3,8 @@
 use crate::repository::SourceFile;
 use kai_api::crds;
 use kai_components::{COMPONENTS, rbac};
+use kai_testkit::workloads;
+use std::path::Path;
 
 const CRDS: &str = "charts/kai-scheduler/crds";
 const RBAC: &str = "deploy/rbac";
@@ -15,7 +17,20 @@ pub(super) fn check(files: &[SourceFile]) -> Vec<String> {
         COMPONENTS.iter().map(|spec| (rbac::file_name(spec), body(&rbac::yaml(spec)).to_owned())).collect();
     let mut complaints = check_folder(files, CRDS, "kai-api", &definitions);
     complaints.extend(check_folder(files, RBAC, "kai-components", &rights));
+    complaints.extend(check_workloads(files));
     complaints
+}
+
+/// The page of workloads.
+fn check_workloads(files: &[SourceFile]) -> Option<String> {
+    let stored = files.iter().find(|file| file.path == workloads::PAGE).and_then(|file| file.text.as_deref());
+    match workloads::page(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..")) {
+        Ok(page) if stored == Some(&page) => None,
+        Ok(_) => {
+            Some(format!("{}: stale; hint: `UPDATE=1 cargo test -p kai-testkit` writes it", workloads::PAGE))
+        }
+        Err(error) => Some(format!("{}: {error:#}", workloads::PAGE)),
+    }
 }
 
 /// `wanted` has the name of each file of the folder and its text below the heading.

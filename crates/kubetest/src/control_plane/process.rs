@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 /// Lines of the log in error messages.
 const TAIL_LINES: usize = 30;
 
-pub(super) struct Process {
+pub(crate) struct Process {
     child: Child,
     log: PathBuf,
     program: PathBuf,
@@ -18,7 +18,7 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts a program; its output goes to `NAME.log` in `folder`.
-    pub(super) fn start(program: &Path, arguments: &[String], folder: &Path) -> io::Result<Self> {
+    pub(crate) fn start(program: &Path, arguments: &[String], folder: &Path) -> io::Result<Self> {
         let name = program.file_name().unwrap_or(program.as_os_str());
         let log = folder.join(name).with_extension("log");
         let child = spawn(program, arguments, folder, File::create(&log)?)?;
@@ -27,28 +27,28 @@ impl Process {
     }
 
     /// Kills the program, without giving it time to end.
-    pub(super) fn kill(&mut self) -> io::Result<()> {
+    pub(crate) fn kill(&mut self) -> io::Result<()> {
         self.child.kill()?;
         self.child.wait().map(|_| ())
     }
 
     /// Starts the killed program with the same arguments; its output is appended to its log.
-    pub(super) fn start_again(&mut self) -> io::Result<()> {
+    pub(crate) fn start_again(&mut self) -> io::Result<()> {
         let output = File::options().append(true).open(&self.log)?;
         self.child = spawn(&self.program, &self.arguments, &self.folder, output)?;
         Ok(())
     }
 
-    pub(super) fn has_exited(&mut self) -> bool {
+    pub(crate) fn has_exited(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    pub(super) fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// The last lines of the log.
-    pub(super) fn tail(&self) -> String {
+    pub(crate) fn tail(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().collect();

@@ -24,7 +24,7 @@ impl Names {
 
     /// A recorded vector.
     pub(super) fn amounts(&mut self, vector: &Value, vector_map: &Value) -> Amounts {
-        self.dims.amounts(&amount_list(vector, vector_map), &mut self.names)
+        self.dims.request(&amount_list(vector, vector_map), &mut self.names)
     }
 
     /// A vector as recorded, without zero entries.

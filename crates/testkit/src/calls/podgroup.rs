@@ -219,7 +219,7 @@ fn request_of_step(case: &Case<'_>) -> CallOutcome {
     }
     let expected = super::inputs::amount_list(&case.result()[0], &Value::Null);
     let cluster = &mut *recorded.cluster;
-    let expected = cluster.dims.amounts(&expected, &mut cluster.names);
+    let expected = cluster.dims.request(&expected, &mut cluster.names);
     let dims = [resource::CPU, resource::MEMORY, resource::GPU];
     same(&json!(dims.map(|dim| expected.get(dim))), &json!(total))
 }

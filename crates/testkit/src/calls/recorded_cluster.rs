@@ -180,7 +180,7 @@ impl RecordedCluster {
             NodeLedger { numa: self.cluster.nodes[node].ledger.numa.clone(), ..NodeLedger::default() };
         let cluster = &mut *self.cluster;
         let (dims, names) = (&mut cluster.dims, &mut cluster.names);
-        let mut read = |key: &str| dims.amounts(&amount_list(&recorded[key], &Value::Null), names);
+        let mut read = |key: &str| dims.offer(&amount_list(&recorded[key], &Value::Null), names);
         (ledger.idle, ledger.used, ledger.releasing) = (read("idle"), read("used"), read("releasing"));
         ledger.legacy_mig = list(&recorded["legacy_mig_tasks"]).count() as u32;
         let shared = &recorded["shared_gpus"];

@@ -276,7 +276,8 @@ impl Cluster {
         });
         let secrets =
             ["kai-admission-webhook-tls-secret", "queue-webhook-tls-secret", "podgroup-webhook-tls-secret"];
-        let certificate = Certificate { certificate: "certificate".to_owned(), key: "key".to_owned() };
+        let certificate =
+            Certificate { certificate: "certificate".to_owned(), key: "key".to_owned(), trusted: None };
         Facts {
             images: self.images.clone(),
             apis: self.apis,

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Components and the flags that switch off what needs certificates.
-const COMPONENTS: [(&str, &[&str]); 5] = [
+pub(in crate::bench) const COMPONENTS: [(&str, &[&str]); 5] = [
     ("scheduler", &["--plugin-server-port=0"]),
     ("binder", &[]),
     ("pod-grouper", &[]),
@@ -21,7 +21,7 @@ const COMPONENTS: [(&str, &[&str]); 5] = [
 const ATTEMPTS: usize = 600;
 
 /// A process that ends with its owner.
-pub(super) struct Child {
+pub(in crate::bench) struct Child {
     name: &'static str,
     child: std::process::Child,
 }
@@ -32,20 +32,52 @@ pub(super) struct Processes {
 }
 
 impl Child {
+    /// Starts a component that serves metrics and readiness on a port; what it logs goes to a file.
+    pub(in crate::bench) fn component(
+        binary: &Path,
+        kubeconfig: &Path,
+        logs: &Path,
+        name: &'static str,
+        flags: &[&str],
+    ) -> Result<(Self, u16)> {
+        let port = free_port()?;
+        let log = File::create(logs.join(format!("{name}.log"))).context("cannot write a log")?;
+        let child = Command::new(binary)
+            .arg(name)
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .arg(format!("--metrics-bind-address=127.0.0.1:{port}"))
+            .arg("--health-probe-bind-address=0")
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().context("cannot write a log")?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("cannot run `{} {name}`", binary.display()))?;
+        Ok((Self::of(name, child), port))
+    }
+
     pub(super) fn of(name: &'static str, child: std::process::Child) -> Self {
         Self { name, child }
     }
 
-    pub(super) fn id(&self) -> u32 {
+    pub(in crate::bench) fn id(&self) -> u32 {
         self.child.id()
+    }
+}
+
+impl Child {
+    /// Ends the process at once, as a crash does.
+    pub(in crate::bench) fn kill(&mut self) {
+        // It may have ended already, which is what both calls want.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // It may have ended already, which is what both calls want.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
     }
 }
 
@@ -54,21 +86,8 @@ impl Processes {
     pub(super) fn start(binary: &Path, kubeconfig: &Path, logs: &Path) -> Result<Self> {
         let mut children = Vec::new();
         for (name, flags) in COMPONENTS {
-            let port = free_port()?;
-            let log = File::create(logs.join(format!("{name}.log"))).context("cannot write a log")?;
-            let child = Command::new(binary)
-                .arg(name)
-                .arg("--kubeconfig")
-                .arg(kubeconfig)
-                .arg(format!("--metrics-bind-address=127.0.0.1:{port}"))
-                .args(["--health-probe-bind-address=0", "--qps=-1"])
-                .args(flags)
-                .stdin(Stdio::null())
-                .stdout(log.try_clone().context("cannot write a log")?)
-                .stderr(log)
-                .spawn()
-                .with_context(|| format!("cannot run `{} {name}`", binary.display()))?;
-            children.push((Child::of(name, child), port));
+            let flags = [&["--qps=-1"][..], flags].concat();
+            children.push(Child::component(binary, kubeconfig, logs, name, &flags)?);
         }
         Ok(Self { children })
     }
@@ -100,7 +119,7 @@ impl Processes {
     }
 }
 
-fn is_ready(port: u16) -> bool {
+pub(in crate::bench) fn is_ready(port: u16) -> bool {
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
         stream.write_all(b"GET /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n")?;

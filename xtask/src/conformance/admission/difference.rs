@@ -6,7 +6,8 @@
 use super::case::Input;
 use super::direct;
 use kai_admission::pod::{has_unusable_prefix, same_request};
-use kai_admission::queue::QuotaValidation;
+use kai_admission::queue::{self, QuotaValidation};
+use kai_admission::spelling;
 use kai_api::well_known::resource::NVIDIA_GPU;
 use kai_api::well_known::{annotation as key, env};
 use serde_json::Value;
@@ -42,6 +43,8 @@ const DIFFERENCES: &[Difference] = &[
     Difference { id: "A13", holds: |facts| facts.compares_quotas && facts.has_unlimited_quota() },
     Difference { id: "A14", holds: |facts| facts.compares_quotas && facts.exceeds_in_more_than_cpu() },
     Difference { id: "A15", holds: |facts| facts.compares_quotas && facts.status_is_not_the_tree() },
+    Difference { id: "A16", holds: Facts::has_contradicting_bounds },
+    Difference { id: "A17", holds: |facts| facts.created_pods().any(|pod| !spelling::check(pod).is_empty()) },
 ];
 
 /// The first difference whose predicate holds.
@@ -144,6 +147,12 @@ impl Facts {
             self.children(kai_object::name(&change.old)).next().is_some()
                 || ["/status/requested", "/status/allocated"].into_iter().any(has_amounts)
         })
+    }
+
+    /// The limit of a queue is below its quota, or a quota, limit or weight is negative without a meaning.
+    fn has_contradicting_bounds(&self) -> bool {
+        let queues = self.of_kind("Queue").filter_map(|change| queue::decode(&change.new).ok());
+        queues.into_iter().any(|queue| !queue::Change::Create(queue).warnings().is_empty())
     }
 
     /// The queue, its parent, and the queues beside and below it.
