@@ -1,11 +1,13 @@
 //! The command line as clap parses it; values are validated by the commands.
 
+mod group;
 mod lint;
 mod simulate;
 #[cfg(feature = "embedded")]
 mod up;
 mod view;
 
+pub(crate) use group::{Format, Group};
 pub(crate) use lint::Lint;
 pub(crate) use simulate::Simulate;
 #[cfg(feature = "embedded")]
@@ -52,6 +54,8 @@ pub(crate) enum Command {
     Simulate(Box<Simulate>),
     /// Check manifests and scheduler configurations offline: what would be refused, and what is surely not intended.
     Lint(Lint),
+    /// Display the pod groups that workloads would get, before they are submitted.
+    Group(Group),
     /// Print the custom resource definitions as YAML.
     Crds(Crds),
     /// Do what a hook of the chart does around an installation.

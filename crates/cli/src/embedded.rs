@@ -1,5 +1,7 @@
 //! All components inside one process, as clients of the embedded cluster.
 
+pub mod admission;
+
 use anyhow::anyhow;
 use kai_clock::Clock;
 use kai_components::supervisor::Restarts;

@@ -1,11 +1,13 @@
-//! The command line of `kai` as a library, so that a binary with further scheduler plugins takes three lines.
+//! The command line of `kai` as a library, so that a binary with further plugins takes three lines.
 //!
 //! Commands return text or an error; only [`run`] knows exit codes and output streams.
 
 mod args;
 mod crds;
+mod documents;
 #[cfg(feature = "embedded")]
 pub mod embedded;
+mod group;
 mod hook;
 mod lint;
 mod plan;
@@ -15,9 +17,10 @@ mod simulate;
 mod up;
 mod view;
 
+pub use kai_components::Extensions;
+
 use anyhow::Result;
 use args::{Args, Command};
-use kai_engine::plugin::PluginSet;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -25,10 +28,11 @@ use std::process::ExitCode;
 /// Exit code for invalid arguments, files and objects.
 const BAD_INPUT: u8 = 2;
 
-/// Runs a command line with the scheduler plugins that a configuration may name.
+/// Runs a command line with the plugins that a configuration may name.
 ///
-/// Exit codes: 0 success, 1 the audit found a violation or `kai lint` an error, 2 invalid input.
-pub fn run(args: impl IntoIterator<Item = OsString>, plugins: &PluginSet) -> ExitCode {
+/// Exit codes: 0 success, 1 the audit found a violation, `kai lint` an error or `kai group` a workload that cannot be
+/// grouped, 2 invalid input.
+pub fn run(args: impl IntoIterator<Item = OsString>, extensions: &Extensions) -> ExitCode {
     let args = match Args::read(args) {
         Ok(args) => args,
         Err(error) => {
@@ -38,7 +42,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, plugins: &PluginSet) -> Exi
             return ExitCode::from(code);
         }
     };
-    match perform(args, plugins) {
+    match perform(args, extensions) {
         Ok(code) => code,
         Err(error) => {
             let _ = writeln!(anstream::stderr(), "error: {error:#}");
@@ -47,18 +51,20 @@ pub fn run(args: impl IntoIterator<Item = OsString>, plugins: &PluginSet) -> Exi
     }
 }
 
-fn perform(args: Args, plugins: &PluginSet) -> Result<ExitCode> {
+fn perform(args: Args, extensions: &Extensions) -> Result<ExitCode> {
+    let plugins = &extensions.scheduler;
     match args.command {
         #[cfg(feature = "embedded")]
-        Command::Up(args) => up::run(&args, plugins),
-        Command::Component(component) => component.run(plugins).map(|()| ExitCode::SUCCESS),
+        Command::Up(args) => up::run(&args, extensions),
+        Command::Component(component) => component.run(extensions).map(|()| ExitCode::SUCCESS),
         Command::Queues(args) => view::run(&args.view, view::Subject::Queues, plugins),
         Command::Jobs(args) => view::run(&args.view, view::Subject::Jobs(&args), plugins),
         Command::Nodes(args) => view::run(&args.view, view::Subject::Nodes, plugins),
         Command::Why(args) => view::run(&args.view, view::Subject::Why(&args.name), plugins),
         Command::Plan(args) => plan::run(&args, plugins),
         Command::Simulate(args) => simulate::run(&args, plugins),
-        Command::Lint(args) => lint::run(&args),
+        Command::Lint(args) => lint::run(&args, plugins),
+        Command::Group(args) => group::run(&args),
         Command::Crds(args) => {
             print(&crds::run(&args)?)?;
             Ok(ExitCode::SUCCESS)

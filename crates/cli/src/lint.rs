@@ -3,26 +3,26 @@
 //! Errors are what the admission webhooks or the scheduler would refuse. Warnings are legal, but surely not intended.
 //! Exit codes: 0 no errors, 1 errors (with `--strict` warnings, too), 2 a file cannot be read.
 
-mod documents;
 mod finding;
 mod queues;
 mod workloads;
 
+use crate::documents::{self, Document};
 use crate::{args, render};
 use anyhow::Result;
-use documents::Document;
 use finding::{Finding, Level};
 use kai_admission::{podgroup, topology};
 use kai_cache::config_file;
+use kai_engine::plugin::PluginSet;
 use serde_json::Value;
 use std::process::ExitCode;
 
-pub(crate) fn run(args: &args::Lint) -> Result<ExitCode> {
+pub(crate) fn run(args: &args::Lint, plugins: &PluginSet) -> Result<ExitCode> {
     let mut documents = Vec::new();
     for file in &args.files {
         documents.extend(documents::read(file)?);
     }
-    let findings = check(&documents);
+    let findings = check(&documents, plugins);
     let text = if args.sarif {
         serde_json::to_string_pretty(&finding::sarif(&findings))? + "\n"
     } else if args.json {
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &args::Lint) -> Result<ExitCode> {
 }
 
 /// All findings, ordered by file, line and rule.
-fn check(documents: &[Document]) -> Vec<Finding> {
+fn check(documents: &[Document], plugins: &PluginSet) -> Vec<Finding> {
     let mut findings = Vec::new();
     for document in documents {
         match document.kind() {
@@ -49,10 +49,10 @@ fn check(documents: &[Document]) -> Vec<Finding> {
             "ConfigMap" => {
                 let data = document.object.get("data").and_then(Value::as_object).into_iter().flatten();
                 for (_, text) in data.filter(|(name, _)| *name == "config.yaml") {
-                    configuration(document, text.as_str().unwrap_or_default(), &mut findings);
+                    configuration(document, text.as_str().unwrap_or_default(), plugins, &mut findings);
                 }
             }
-            "" => configuration(document, &document.text, &mut findings),
+            "" => configuration(document, &document.text, plugins, &mut findings),
             _ => {}
         }
     }
@@ -76,9 +76,9 @@ fn verdict(
 }
 
 /// A document without a kind is a scheduler configuration if it has one of its keys.
-fn configuration(document: &Document, text: &str, findings: &mut Vec<Finding>) {
+fn configuration(document: &Document, text: &str, plugins: &PluginSet, findings: &mut Vec<Finding>) {
     const RULE: &str = "scheduler-configuration";
-    match config_file::read(text) {
+    match config_file::read(text, plugins) {
         Ok(config) => {
             let warnings = config.warnings.into_iter();
             findings.extend(warnings.map(|message| document.finding(Level::Warning, RULE, message)));

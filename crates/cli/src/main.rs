@@ -5,5 +5,5 @@
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> std::process::ExitCode {
-    kai_cli::run(std::env::args_os(), &kai_engine::plugin::PluginSet::builtin())
+    kai_cli::run(std::env::args_os(), &kai_components::Extensions::default())
 }

@@ -22,12 +22,15 @@ use summary::Summary;
 use timing::{Times, Watch};
 
 pub(crate) fn run(args: &args::Plan, plugins: &PluginSet) -> Result<ExitCode> {
-    let request = Request::new(args)?;
+    let request = Request::new(args, plugins)?;
     let mut code = ExitCode::SUCCESS;
     for file in &args.files {
         let planned = plan(file, &request, plugins)?;
         for warning in &planned.policy.warnings {
             writeln!(anstream::stderr(), "warning: {warning}")?;
+        }
+        for failure in &planned.outcome.plugin_failures {
+            writeln!(anstream::stderr(), "warning: {}", failure.message)?;
         }
         if let Some(path) = &args.decisions {
             std::fs::write(path, decisions::lines(&planned.outcome))

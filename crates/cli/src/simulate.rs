@@ -49,7 +49,7 @@ struct Simulated {
 }
 
 pub(crate) fn run(args: &args::Simulate, plugins: &PluginSet) -> Result<ExitCode> {
-    let options = Request::new(args)?;
+    let options = Request::new(args, plugins)?;
     for file in &args.files {
         match input::read(file)? {
             Input::FairShare(request) => {

@@ -13,11 +13,10 @@ mod status_line;
 
 use crate::args;
 use crate::embedded;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use kai_components::signals::ShutdownSignals;
 use kai_components::supervisor::Restarts;
-use kai_components::{ComponentOptions, install};
-use kai_engine::plugin::PluginSet;
+use kai_components::{ComponentOptions, Extensions, install};
 use kai_sim::cluster::Error;
 use kai_sim::{Cluster, NodeGroup};
 use kubeconfig::Kubeconfig;
@@ -30,9 +29,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Runs a cluster until Ctrl-C or SIGTERM.
-pub(crate) fn run(args: &args::Up, plugins: &PluginSet) -> Result<ExitCode> {
+pub(crate) fn run(args: &args::Up, extensions: &Extensions) -> Result<ExitCode> {
     if let Some(kubeconfig) = &args.for_real {
-        return existing_cluster::run(args, kubeconfig, plugins);
+        return existing_cluster::run(args, kubeconfig, extensions);
     }
     let nodes = nodes::requested(args)?;
     let kubeconfig =
@@ -43,13 +42,13 @@ pub(crate) fn run(args: &args::Up, plugins: &PluginSet) -> Result<ExitCode> {
     let saving = args.save.as_deref().map(Saving::prepare).transpose()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.context("cannot start the async runtime")?;
-    runtime.block_on(run_cluster(args, plugins, nodes, kubeconfig, saving))?;
+    runtime.block_on(run_cluster(args, extensions, nodes, kubeconfig, saving))?;
     Ok(ExitCode::SUCCESS)
 }
 
 async fn run_cluster(
     args: &args::Up,
-    plugins: &PluginSet,
+    extensions: &Extensions,
     nodes: Vec<NodeGroup>,
     path: PathBuf,
     saving: Option<Saving>,
@@ -59,10 +58,10 @@ async fn run_cluster(
     let (cluster, notes) = match &args.load {
         Some(file) => {
             let Loaded { state, notes } = state::load(file, seed).await?;
-            let cluster = start(args, plugins, nodes, seed, Some(state), &restarts).await;
+            let cluster = start(args, extensions, nodes, seed, Some(state), &restarts).await;
             (cluster.with_context(|| format!("cannot start from `{}`", file.display()))?, notes)
         }
-        None => (start(args, plugins, nodes, seed, None, &restarts).await?, String::new()),
+        None => (start(args, extensions, nodes, seed, None, &restarts).await?, String::new()),
     };
     let mut signals = ShutdownSignals::listen()?;
     let listening = cluster.listening().context("the cluster serves its API")?;
@@ -96,7 +95,7 @@ async fn run_cluster(
 /// Starts the cluster, and installs KAI's objects and components.
 async fn start(
     args: &args::Up,
-    plugins: &PluginSet,
+    extensions: &Extensions,
     nodes: Vec<NodeGroup>,
     seed: u64,
     state: Option<Vec<u8>>,
@@ -113,10 +112,26 @@ async fn start(
     if !args.no_scheduler {
         admission::install(&cluster).await?;
         // Pods of a loaded state were not seen by our webhooks, so those that share a GPU may not be prepared.
-        let options = if restored { ComponentOptions::simulated() } else { ComponentOptions::default() };
-        embedded::join_supervised(&mut cluster, &options, plugins, restarts);
+        let mut options = if restored { ComponentOptions::simulated() } else { ComponentOptions::default() };
+        configure(&mut options, args, extensions)?;
+        embedded::join_supervised(&mut cluster, &options, &extensions.scheduler, restarts);
     }
     Ok(cluster)
+}
+
+/// Adds the configuration file and the user's plugins to the options of the components.
+fn configure(options: &mut ComponentOptions, args: &args::Up, extensions: &Extensions) -> Result<()> {
+    if let Some(path) = &args.config {
+        let config = kai_components::config::read(path, &extensions.scheduler)?;
+        if config.usage_db.is_some() {
+            bail!(
+                "`usageDBConfig` in `{}` has no effect in `kai up`; hint: run `kai scheduler`",
+                path.display()
+            );
+        }
+        options.scheduler.config = config;
+    }
+    extensions.apply(options)
 }
 
 /// Adds a hint where the port cannot be used.

@@ -70,7 +70,7 @@ impl RowLimit {
 pub(crate) fn run(args: &args::View, subject: Subject<'_>, plugins: &PluginSet) -> Result<ExitCode> {
     let mut options = kai_scheduler::Options::default();
     if let Some(path) = &args.config {
-        options.config = config::read(path)?;
+        options.config = config::read(path, plugins)?;
     }
     if let Some(pool) = &args.node_pool {
         options.settings.node_pool_value.clone_from(pool);

@@ -1,11 +1,11 @@
 //! The `kai COMPONENT` subcommands, made from the component table.
 
+use crate::extensions::Extensions;
 use crate::flags::{self, go};
 use crate::spec::ComponentSpec;
 use anyhow::{Context, Result};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, FromArgMatches, Subcommand};
-use kai_engine::plugin::PluginSet;
 use std::ffi::OsString;
 use std::fmt::Debug;
 use std::pin::Pin;
@@ -20,8 +20,7 @@ pub type ProgramFuture<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
 /// What a program gets besides its flags.
 pub struct ProgramContext {
-    /// The scheduler plugins that a configuration may name.
-    pub plugins: PluginSet,
+    pub extensions: Extensions,
     /// Flags that were given and have no effect.
     pub ignored_flags: Vec<String>,
 }
@@ -52,9 +51,9 @@ pub struct ComponentCommand {
 
 impl ComponentCommand {
     /// Runs the component until a signal ends the process, or until it cannot continue.
-    pub fn run(self, plugins: &PluginSet) -> Result<()> {
+    pub fn run(self, extensions: &Extensions) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-        let context = ProgramContext { plugins: plugins.clone(), ignored_flags: self.ignored_flags };
+        let context = ProgramContext { extensions: extensions.clone(), ignored_flags: self.ignored_flags };
         runtime.context("cannot start threads")?.block_on(self.program.run(&context))
     }
 }

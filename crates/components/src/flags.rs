@@ -259,9 +259,11 @@ pub struct PodGrouperFlags {
     /// Reuse pod groups that older versions created under other names.
     #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = true, action = ArgAction::Set)]
     pub search_legacy_pg: bool,
-    #[arg(long, help = NO_EFFECT, help_heading = COMPATIBILITY, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = true, action = ArgAction::Set)]
+    /// Make a gang of the pods of a Knative Revision; else every pod is a group of its own.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = true, action = ArgAction::Set)]
     pub knative_gang_schedule: bool,
-    #[arg(long, help = NO_EFFECT, help_heading = COMPATIBILITY, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = true, action = ArgAction::Set)]
+    /// Group kinds without a rule as their Karta says.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = true, action = ArgAction::Set)]
     pub generic_karta_fallback: bool,
     /// Name of the config map with default priorities by workload kind.
     #[arg(long, default_value = "", value_name = "NAME")]
@@ -346,15 +348,30 @@ pub struct AdmissionFlags {
     #[arg(long, default_value = "/tmp/k8s-webhook-server/serving-certs", value_name = "DIR")]
     pub webhook_cert_dir: PathBuf,
     /// Host or address under which the API server reaches this process outside of the cluster, instead of by the Service
-    /// `admission`.
-    #[arg(long, value_name = "HOST")]
+    /// `admission`; with a port where that is not the one of --webhook-addr.
+    #[arg(long, value_name = "HOST[:PORT]")]
     pub webhook_host: Option<String>,
+    /// How long the certificates are valid that the leader creates; they are replaced when a quarter of it is left.
+    #[arg(long, default_value = "8760h", value_name = "DURATION")]
+    pub webhook_certificate_validity: String,
     #[arg(long, help = NO_EFFECT, help_heading = COMPATIBILITY)]
     rate_limiter_base_delay: Option<i64>,
     #[arg(long, help = NO_EFFECT, help_heading = COMPATIBILITY)]
     rate_limiter_max_delay: Option<i64>,
     #[arg(long, help = NO_EFFECT, help_heading = COMPATIBILITY, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     fake_gpu_nodes: Option<bool>,
+}
+
+/// Flags of `kai operator`.
+#[derive(Clone, Debug, Args)]
+pub struct OperatorFlags {
+    #[command(flatten)]
+    pub process: ProcessFlags,
+    /// Namespace of the operator, and of the components unless the Config names another.
+    #[arg(long, default_value = "kai-scheduler", value_name = "NAMESPACE")]
+    pub namespace: String,
+    #[arg(long, help = NO_EFFECT, help_heading = COMPATIBILITY)]
+    image_pull_secret: Option<String>,
 }
 
 /// Flags of components with webhooks.

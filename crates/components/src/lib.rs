@@ -6,6 +6,7 @@
 
 pub mod command;
 pub mod config;
+pub mod extensions;
 pub mod flags;
 pub mod in_process;
 pub mod install;
@@ -23,6 +24,7 @@ mod program;
 mod table;
 mod webhook_metrics;
 
+pub use extensions::Extensions;
 pub use in_process::{ComponentOptions, SchedulerHandle};
 pub use spec::{Component, ComponentSpec};
 pub use table::{COMPONENTS, name};

@@ -5,9 +5,13 @@ use crate::flags::{
     SchedulerFlags,
 };
 use anyhow::{Context, Result, bail};
+use kai_admission::certificate::Lifetime;
 use kai_admission::registration::{Endpoint, PodScope};
+use kai_binder::plugin::BinderPlugins;
 use kai_cache::Settings;
 use kai_engine::Params;
+use kai_engine::plugin::PluginSet;
+use kai_podgrouper::OwnRules;
 use kai_runtime::Key;
 use kai_scheduler::Eviction;
 use kai_scheduler::usage::{self, Source};
@@ -17,7 +21,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub(crate) fn scheduler(flags: &SchedulerFlags) -> Result<kai_scheduler::Options> {
+pub(crate) fn scheduler(flags: &SchedulerFlags, plugins: &PluginSet) -> Result<kai_scheduler::Options> {
     check_metric_prefix(&flags.metrics_namespace)?;
     let settings = Settings {
         scheduler_name: flags.scheduler_name.clone(),
@@ -48,7 +52,7 @@ pub(crate) fn scheduler(flags: &SchedulerFlags) -> Result<kai_scheduler::Options
         node_pool: pool.to_owned(),
     };
     let config = match &flags.scheduler_conf {
-        Some(path) => crate::config::read(path)?,
+        Some(path) => crate::config::read(path, plugins)?,
         None => kai_cache::config_file::SchedulerConfig::default(),
     };
     let usage = match &config.usage_db {
@@ -83,7 +87,7 @@ fn usage(written: &Value) -> Result<Source> {
     Ok(Source::connect(config)?)
 }
 
-pub(crate) fn binder(flags: &BinderFlags) -> Result<kai_binder::Options> {
+pub(crate) fn binder(flags: &BinderFlags, own: &BinderPlugins) -> Result<kai_binder::Options> {
     let changes: BTreeMap<String, kai_api::config::component::BinderPlugin> = match flags.plugins.as_str() {
         "" => BTreeMap::new(),
         text => serde_json::from_str(text).context("`--plugins` is not a JSON map of plugins")?,
@@ -115,13 +119,13 @@ pub(crate) fn binder(flags: &BinderFlags) -> Result<kai_binder::Options> {
         concurrent_max: flags.max_concurrent_reconciles.max(1),
         retry_delay: seconds(flags.rate_limiter_base_delay, 1),
         retry_delay_max: seconds(flags.rate_limiter_max_delay, 60),
-        plugins: kai_binder::plugin::resolve(&changes).context("invalid `--plugins`")?,
+        plugins: kai_binder::plugin::resolve_with(&changes, own).context("invalid `--plugins`")?,
         kai_events: flags.kai_events,
         ..kai_binder::Options::default()
     })
 }
 
-pub(crate) fn pod_grouper(flags: &PodGrouperFlags) -> kai_podgrouper::Options {
+pub(crate) fn pod_grouper(flags: &PodGrouperFlags, own: &OwnRules) -> kai_podgrouper::Options {
     let (name, namespace) =
         (&flags.default_priorities_configmap_name, &flags.default_priorities_configmap_namespace);
     let both = !name.is_empty() && !namespace.is_empty();
@@ -136,6 +140,7 @@ pub(crate) fn pod_grouper(flags: &PodGrouperFlags) -> kai_podgrouper::Options {
         generic_karta_fallback: flags.generic_karta_fallback,
         default_priorities: both.then(|| Key::new(namespace, name)),
         max_concurrent_reconciles: flags.max_concurrent_reconciles.max(1),
+        own_rules: own.clone(),
     }
 }
 
@@ -153,16 +158,20 @@ pub(crate) fn admission(flags: &AdmissionFlags) -> kai_admission::pod::Options {
 }
 
 /// What the leader of `kai admission` maintains in a namespace.
-pub(crate) fn managed_webhooks(flags: &AdmissionFlags, namespace: &str) -> kai_admission::managed::Options {
-    let (host, endpoint) = if let Some(host) = &flags.webhook_host {
-        let authority = format!("{host}:{}", flags.webhook_addr);
-        (host.clone(), Endpoint::Url { authority })
+pub(crate) fn managed_webhooks(
+    flags: &AdmissionFlags,
+    namespace: &str,
+) -> Result<kai_admission::managed::Options> {
+    let (host, endpoint) = if let Some(given) = &flags.webhook_host {
+        Endpoint::at(given, flags.webhook_addr).with_context(|| {
+            format!("`--webhook-host` is `{given}`, which is no host or address with an optional port")
+        })?
     } else {
         let service = crate::name::ADMISSION;
         let endpoint = Endpoint::Service { namespace: namespace.to_owned(), name: service.to_owned() };
         (format!("{service}.{namespace}.svc"), endpoint)
     };
-    kai_admission::managed::Options {
+    Ok(kai_admission::managed::Options {
         // The name of KAI's.
         secret: Key::new(namespace, "kai-admission-webhook-tls-secret"),
         host,
@@ -172,7 +181,19 @@ pub(crate) fn managed_webhooks(flags: &AdmissionFlags, namespace: &str) -> kai_a
             namespace: namespace.to_owned(),
             ..PodScope::default()
         },
-    }
+        lifetime: lifetime(&flags.webhook_certificate_validity)?,
+    })
+}
+
+fn lifetime(text: &str) -> Result<Lifetime> {
+    const FLAG: &str = "webhook-certificate-validity";
+    let validity = u64::try_from(span(FLAG, text)?.0).ok().map(Duration::from_micros);
+    validity.and_then(Lifetime::new).with_context(|| {
+        format!(
+            "`--{FLAG}` is `{text}`, which is too short to replace a certificate; hint: {:?} at least",
+            Lifetime::MIN
+        )
+    })
 }
 
 pub(crate) fn pod_group_controller(flags: &PodGroupControllerFlags) -> kai_controllers::podgroup::Options {
@@ -234,6 +255,14 @@ fn pairs(flag: &str, text: &str) -> Result<Vec<(String, String)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn validity_of_certificates_leaves_time_to_replace_them() {
+        assert_eq!(lifetime("8760h").unwrap(), Lifetime::default());
+        for invalid in ["1s", "-1h", "soon", ""] {
+            assert!(lifetime(invalid).is_err(), "{invalid}");
+        }
+    }
 
     #[test]
     fn prefix_that_makes_no_metric_names_is_an_error() {

@@ -4,7 +4,9 @@ use crate::election_events::ElectionEvents;
 use anyhow::{Context, Result, anyhow, bail};
 use kai_clock::Clock;
 use kai_runtime::api::Api;
+use kai_runtime::event::Regarding;
 use kai_runtime::health::Health;
+use kai_runtime::kind::LEASE;
 use kai_runtime::leader_election::{self, Candidate};
 use kai_runtime::metrics::leader_election::LeaderElectionMetrics;
 use kai_runtime::metrics::process::register_process;
@@ -125,6 +127,11 @@ impl ComponentProcess {
             leads.set(true);
         }
         let process = Process::with(api, self.clock, &self.name, self.metrics.clone(), self.health.clone());
+        if let Some(lead) = &lead {
+            // The object that stands for the component in the cluster, whatever runs it.
+            let key = lead.candidate.lease.clone();
+            process.degradations.report_on(Regarding { kind: LEASE, key, uid: String::new() });
+        }
         let writer = process.writer.clone();
         {
             let mut running = std::pin::pin!(start(process));

@@ -2,7 +2,7 @@
 
 use crate::command::{Program, ProgramContext, ProgramFuture};
 use crate::flags::{
-    AdmissionFlags, BinderFlags, PodGroupControllerFlags, PodGrouperFlags, ProcessFlags,
+    AdmissionFlags, BinderFlags, OperatorFlags, PodGroupControllerFlags, PodGrouperFlags, ProcessFlags,
     QueueControllerFlags, ReservationFlags, SchedulerFlags, WebhookFlags,
 };
 use crate::process::{self, ComponentProcess};
@@ -11,6 +11,7 @@ use crate::spec::{Component, Lease};
 use crate::{flags, logging, options, webhook_metrics};
 use anyhow::{Context, Result};
 use kai_admission::queue::QuotaValidation;
+use kai_api::well_known::env;
 use kai_api::well_known::name::NAMESPACE;
 use kai_runtime::api::Api;
 use kai_runtime::leader_election::Candidate;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 impl Program for SchedulerFlags {
     fn run<'a>(&'a self, context: &'a ProgramContext) -> ProgramFuture<'a> {
         Box::pin(async {
-            let options = options::scheduler(self)?;
+            let options = options::scheduler(self, &context.extensions.scheduler)?;
             let mut flags = self.process.clone();
             flags.leader_election_namespace.get_or_insert_with(|| self.namespace.clone());
             // Each shard has a scheduler of its own, which leads by a lease of its own.
@@ -44,8 +45,8 @@ impl Program for SchedulerFlags {
             let (client, queries) = kai_scheduler::serve::queries();
             let address = format!("127.0.0.1:{}", self.plugin_server_port);
             process.serve(&address, kai_scheduler::serve::router(client)).await?;
-            run(process, |process| kai_scheduler::run(process, options, context.plugins.clone(), queries))
-                .await
+            let plugins = context.extensions.scheduler.clone();
+            run(process, |process| kai_scheduler::run(process, options, plugins, queries)).await
         })
     }
 }
@@ -53,7 +54,7 @@ impl Program for SchedulerFlags {
 impl Program for BinderFlags {
     fn run<'a>(&'a self, context: &'a ProgramContext) -> ProgramFuture<'a> {
         Box::pin(async {
-            let options = options::binder(self)?;
+            let options = options::binder(self, &context.extensions.binder)?;
             let process = connect(Component::Binder, &self.process, context, None).await?;
             run(process, |process| kai_binder::run(process, options)).await
         })
@@ -63,7 +64,7 @@ impl Program for BinderFlags {
 impl Program for PodGrouperFlags {
     fn run<'a>(&'a self, context: &'a ProgramContext) -> ProgramFuture<'a> {
         Box::pin(async {
-            let options = options::pod_grouper(self);
+            let options = options::pod_grouper(self, &context.extensions.grouper);
             let process = connect(Component::PodGrouper, &self.process, context, None).await?;
             run(process, |process| kai_podgrouper::run(process, options)).await
         })
@@ -115,13 +116,33 @@ impl Program for AdmissionFlags {
             }
             let namespace = self.process.leader_election_namespace.clone();
             let namespace = namespace.or_else(|| variable("POD_NAMESPACE").ok());
-            let managed = options::managed_webhooks(self, namespace.as_deref().unwrap_or(NAMESPACE));
+            let managed = options::managed_webhooks(self, namespace.as_deref().unwrap_or(NAMESPACE))?;
             // All replicas serve; the one that holds the lease maintains the certificate.
-            let secret = managed.secret.clone();
-            let server =
-                kai_admission::server::serve_from_secret(&address, process.api.clone(), secret, router);
+            let source = kai_admission::server::SecretSource {
+                api: process.api.clone(),
+                secret: managed.secret.clone(),
+                reload_interval: managed.lifetime.reload_interval(),
+                health: process.health.watch("webhook certificates"),
+            };
+            let server = kai_admission::server::serve_from_secret(&address, source, router);
             process.spawn_server(server.await?);
             run(process, |process| kai_admission::managed::run(process, managed)).await
+        })
+    }
+}
+
+impl Program for OperatorFlags {
+    fn run<'a>(&'a self, context: &'a ProgramContext) -> ProgramFuture<'a> {
+        Box::pin(async {
+            let mut flags = self.process.clone();
+            flags.leader_election_namespace.get_or_insert_with(|| self.namespace.clone());
+            let images = kai_operator::Images {
+                repository: std::env::var(env::IMAGE_REPOSITORY).unwrap_or_default(),
+                tag: std::env::var(env::IMAGE_TAG).unwrap_or_default(),
+            };
+            let options = kai_operator::process::Options { namespace: self.namespace.clone(), images };
+            let process = connect(Component::Operator, &flags, context, None).await?;
+            run(process, |process| kai_operator::process::run(process, options)).await
         })
     }
 }

@@ -19,12 +19,18 @@ const LEASE: Rule = Rule {
     api_group: "coordination.k8s.io",
     resources: &["leases"],
     verbs: &["get", "create", "patch"],
+    resource_names: &[],
     reason: "leader election",
 };
 
 /// Of components that record no other events.
-const LEASE_EVENTS: Rule =
-    Rule { api_group: "", resources: &["events"], verbs: &["create"], reason: "events of leader election" };
+const LEASE_EVENTS: Rule = Rule {
+    api_group: "",
+    resources: &["events"],
+    verbs: &["create"],
+    reason: "events of leader election",
+    ..LEASE
+};
 
 /// A role with its rules; cluster-wide without a namespace.
 struct Role {
@@ -37,6 +43,7 @@ fn roles(spec: &ComponentSpec) -> Vec<Role> {
         api_group: watch.api_group,
         resources: watch.resources,
         verbs: LIST_AND_WATCH,
+        resource_names: &[],
         reason: watch.reason,
     });
     let of_workloads: &[Rule] = if spec.component == Component::PodGrouper { workload_rules() } else { &[] };
@@ -73,9 +80,14 @@ pub fn objects(spec: &ComponentSpec) -> Vec<Value> {
             metadata["namespace"] = Value::from(namespace);
         }
         let [kind, binding] = kinds(&role);
-        let rules = role.rules.iter().map(
-            |rule| json!({"apiGroups": [rule.api_group], "resources": rule.resources, "verbs": rule.verbs}),
-        );
+        let rules = role.rules.iter().map(|rule| {
+            let mut made =
+                json!({"apiGroups": [rule.api_group], "resources": rule.resources, "verbs": rule.verbs});
+            if !rule.resource_names.is_empty() {
+                made["resourceNames"] = json!(rule.resource_names);
+            }
+            made
+        });
         objects.push(json!({
             "apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "rules": rules.collect::<Vec<_>>(),
         }));
@@ -110,13 +122,16 @@ pub fn yaml(spec: &ComponentSpec) -> String {
             writeln!(metadata, "  namespace: {namespace}").expect("writing to a string");
         }
         write(format_args!("---\napiVersion: {API_VERSION}\nkind: {kind}\n{metadata}rules:\n"));
-        for Rule { api_group, resources, verbs, reason } in role.rules {
+        for Rule { api_group, resources, verbs, resource_names, reason } in role.rules {
             let api_group = if api_group.is_empty() { "\"\"" } else { api_group };
             write(format_args!(
                 "  # {reason}\n  - apiGroups: [{api_group}]\n    resources: [{}]\n    verbs: [{}]\n",
                 resources.join(", "),
                 verbs.join(", ")
             ));
+            if !resource_names.is_empty() {
+                write(format_args!("    resourceNames: [{}]\n", resource_names.join(", ")));
+            }
         }
         write(format_args!(
             "---\napiVersion: {API_VERSION}\nkind: {binding}\n{metadata}roleRef:\n  apiGroup: {API_GROUP}\n  \

@@ -14,6 +14,8 @@ pub enum Component {
     QueueController,
     /// Serves the webhooks of pods and topologies.
     Admission,
+    /// Deploys the others.
+    Operator,
     /// Inside a reservation pod; on simulated nodes, one process stands in for all reservation pods.
     ResourceReservation,
 }
@@ -26,9 +28,9 @@ impl Component {
     }
 
     /// Whether it has work inside another process. The embedded API server calls webhooks without a network, so there is
-    /// no certificate to maintain.
+    /// no certificate to maintain; and what runs in one process is not deployed.
     pub fn works_in_process(self) -> bool {
-        self != Self::Admission
+        !matches!(self, Self::Admission | Self::Operator)
     }
 
     /// See [`ComponentSpec::name`].
@@ -87,6 +89,8 @@ pub struct Rule {
     pub api_group: &'static str,
     pub resources: &'static [&'static str],
     pub verbs: &'static [&'static str],
+    /// The only objects that the rule is about; all where there are none.
+    pub resource_names: &'static [&'static str],
     pub reason: &'static str,
 }
 

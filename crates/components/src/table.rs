@@ -21,6 +21,7 @@ pub mod name {
     pub const POD_GROUP_CONTROLLER: &str = "podgroup-controller";
     pub const QUEUE_CONTROLLER: &str = "queue-controller";
     pub const ADMISSION: &str = "admission";
+    pub const OPERATOR: &str = "kai-operator";
     pub const RESOURCE_RESERVATION: &str = "resource-reservation";
 }
 
@@ -44,8 +45,16 @@ const CORE: &str = "";
 const SCHEDULING: &str = "scheduling.run.ai";
 
 /// All components of an installation.
-pub const COMPONENTS: &[ComponentSpec] =
-    &[SCHEDULER, BINDER, POD_GROUPER, POD_GROUP_CONTROLLER, QUEUE_CONTROLLER, ADMISSION, RESERVATION];
+pub const COMPONENTS: &[ComponentSpec] = &[
+    SCHEDULER,
+    BINDER,
+    POD_GROUPER,
+    POD_GROUP_CONTROLLER,
+    QUEUE_CONTROLLER,
+    ADMISSION,
+    OPERATOR,
+    RESERVATION,
+];
 
 const SCHEDULER: ComponentSpec = ComponentSpec {
     component: Component::Scheduler,
@@ -259,6 +268,74 @@ const ADMISSION: ComponentSpec = ComponentSpec {
     health: HEALTH,
 };
 
+const OPERATOR: ComponentSpec = ComponentSpec {
+    component: Component::Operator,
+    name: name::OPERATOR,
+    command: "operator",
+    aliases: &[],
+    about: "Run the operator, which deploys the components that a Config and its SchedulingShards describe",
+    command_line: CommandLine::of::<flags::OperatorFlags>(),
+    // See `Component::works_in_process`.
+    start: |StartContext { mut process, .. }| Box::pin(async move { process.failed().await }),
+    service_account: ServiceAccount { name: name::OPERATOR, namespace: NAMESPACE },
+    role: "kai-operator",
+    watches: &[
+        watch("kai.scheduler", &["configs", "schedulingshards"], "the settings of the installation"),
+        watch(CORE, &["nodes"], "whether some have simulated GPUs"),
+        watch(CORE, &["serviceaccounts"], "accounts of the components, of reservation and of scaling pods"),
+        watch("nvidia.com", &["clusterpolicies"], "whether GPUs are injected by CDI"),
+        watch(
+            "admissionregistration.k8s.io",
+            &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+            "webhook configurations",
+        ),
+    ],
+    rules: &[
+        rule(
+            "kai.scheduler",
+            &["configs/status", "schedulingshards/status"],
+            &["patch"],
+            "conditions of the installation",
+        ),
+        rule(CORE, &["serviceaccounts"], &["create", "patch", "delete"], "accounts of the components"),
+        rule(
+            "admissionregistration.k8s.io",
+            &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+            &["create", "patch", "delete"],
+            "webhook configurations, whose names the Config may change",
+        ),
+        Rule {
+            resource_names: &["queues.scheduling.run.ai"],
+            ..rule(
+                "apiextensions.k8s.io",
+                &["customresourcedefinitions"],
+                &["get", "patch"],
+                "the conversion webhook that old versions of KAI left in the Queue CRD",
+            )
+        },
+        EVENTS,
+    ],
+    namespaced_rules: &[NamespacedRules {
+        namespace: NAMESPACE,
+        rules: &[
+            rule("apps", &["daemonsets", "deployments"], OWN, "the components"),
+            rule(CORE, &["configmaps", "secrets", "services"], OWN, "configuration, certificates, services"),
+            rule("policy", &["poddisruptionbudgets"], OWN, "budgets of components with several replicas"),
+            rule("discovery.k8s.io", &["endpointslices"], OWN, "the leading scheduler"),
+            rule("monitoring.coreos.com", &["prometheuses", "servicemonitors"], OWN, "usage of queues"),
+            rule("autoscaling.k8s.io", &["verticalpodautoscalers"], OWN, "autoscaling of the components"),
+            rule("coordination.k8s.io", &["leases"], &["list", "watch"], "the leading scheduler"),
+            rule(CORE, &["pods"], &["list", "watch"], "address of the leading scheduler"),
+        ],
+    }],
+    ports: PORTS_WITH_PROBES,
+    lease: Some(Lease { name: "41fce092.run.ai", timing: CONTROLLER_LEASE_TIMING }),
+    health: HEALTH,
+};
+
+/// Verbs for objects that a component owns.
+const OWN: &[&str] = &["list", "watch", "create", "patch", "delete"];
+
 const RESERVATION: ComponentSpec = ComponentSpec {
     component: Component::ResourceReservation,
     name: name::RESOURCE_RESERVATION,
@@ -294,5 +371,5 @@ const fn rule(
     verbs: &'static [&'static str],
     reason: &'static str,
 ) -> Rule {
-    Rule { api_group, resources, verbs, reason }
+    Rule { api_group, resources, verbs, resource_names: &[], reason }
 }

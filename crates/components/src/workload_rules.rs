@@ -23,6 +23,7 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         api_group,
         resources: resources.into_iter().collect::<Vec<_>>().leak(),
         verbs: if is_listed { &["list"] } else { &["get"] },
+        resource_names: &[],
         reason: if is_listed { "definitions of workload kinds" } else { "owners of pods" },
     };
     resources.into_iter().map(rule).collect()

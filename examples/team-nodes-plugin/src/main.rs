@@ -4,5 +4,5 @@ use std::sync::Arc;
 
 fn main() -> std::process::ExitCode {
     let plugins = kai_engine::plugin::PluginSet::builtin().with(Arc::new(team_nodes_plugin::TeamNodes));
-    kai_cli::run(std::env::args_os(), &plugins)
+    kai_cli::run(std::env::args_os(), &plugins.into())
 }

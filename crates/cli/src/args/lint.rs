@@ -5,7 +5,7 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Lint {
     /// Manifests (YAML or JSON) with queues, workloads, pod groups, topologies and nodes, and scheduler configurations.
-    /// Objects of all files are checked together.
+    /// Objects of all files are checked together; `-` is standard input.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Print the findings as JSON.

@@ -29,8 +29,9 @@ Existing clusters:
   --for-real KUBECONFIG runs the scheduler, the binder, the pod grouper and the status controllers in this process
   against an existing cluster, for a trial. Missing objects (definitions, namespaces, priority classes, queues) are
   listed and created after confirmation; existing ones stay unchanged without --replace. Where KAI is installed, its
-  scheduler has to be scaled down first; its other components keep running and are not started here. No webhooks
-  are served: pods have to set `schedulerName: kai-scheduler` themselves.
+  scheduler has to be scaled down first; its other components keep running and are not started here. Webhooks are
+  served by this process where the API server can connect to it: at the address from which this machine reaches the
+  API server, or at --webhook-address. Pods have to set `schedulerName: kai-scheduler` themselves.
 
 Examples:
   kai up
@@ -62,6 +63,9 @@ pub(crate) struct Up {
     /// Start no KAI components, to run them or another scheduler separately.
     #[arg(long)]
     pub(crate) no_scheduler: bool,
+    /// Scheduler configuration: actions, plugins and their arguments; default: KAI's.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Save the state of the cluster to this file at the end.
     #[arg(long, value_name = "FILE")]
     pub(crate) save: Option<PathBuf>,
@@ -82,6 +86,10 @@ pub(crate) struct Up {
     /// With --for-real: replace different objects without confirmation.
     #[arg(long, requires = "for_real")]
     pub(crate) replace: bool,
+    /// With --for-real: host or address of this machine that the API server can connect to, with an optional port, for
+    /// the webhooks; `none` serves none. Default: the address from which this machine reaches the API server.
+    #[arg(long, value_name = "HOST[:PORT]", requires = "for_real")]
+    pub(crate) webhook_address: Option<String>,
     /// With --for-real: image of GPU reservation pods.
     #[arg(long, value_name = "IMAGE", requires = "for_real")]
     pub(crate) reservation_image: Option<String>,

@@ -1,5 +1,6 @@
 //! Findings, and their form for code scanning.
 
+use crate::documents::Document;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -24,6 +25,12 @@ pub(super) struct Finding {
     pub(super) object: String,
     /// What is wrong, and how to fix it.
     pub(super) message: String,
+}
+
+impl Document {
+    pub(super) fn finding(&self, level: Level, rule: &'static str, message: String) -> Finding {
+        Finding { file: self.file.clone(), line: self.line, level, rule, object: self.subject(), message }
+    }
 }
 
 /// SARIF 2.1.0.

@@ -1,15 +1,11 @@
 //! Rules for queues: those of admission, and bounds that contradict each other.
 
-use super::documents::Document;
 use super::finding::{Finding, Level};
+use crate::documents::Document;
+use kai_admission::queue::bounds::{self, Pick, RESOURCES, Rule};
 use kai_admission::queue::{self, Change, QuotaValidation};
 use kai_admission::review::Cause;
 use kai_api::Queue;
-use kai_api::queue::{QueueResource, QueueResources};
-
-type Pick = fn(&QueueResources) -> Option<QueueResource>;
-
-const RESOURCES: [(&str, Pick); 3] = [("cpu", |of| of.cpu), ("gpu", |of| of.gpu), ("memory", |of| of.memory)];
 
 pub(super) fn check(documents: &[Document], findings: &mut Vec<Finding>) {
     let mut queues = Vec::new();
@@ -26,8 +22,12 @@ pub(super) fn check(documents: &[Document], findings: &mut Vec<Finding>) {
     for (document, queue) in &queues {
         admission(document, queue, &all, findings);
         for (resource, pick) in RESOURCES {
-            let bounds = queue.spec.resources.as_ref().and_then(pick);
-            bounds_of_resource(document, resource, bounds, findings);
+            let problems = bounds::check(resource, queue.spec.resources.as_ref().and_then(pick));
+            findings.extend(
+                problems
+                    .into_iter()
+                    .map(|(rule, message)| document.finding(Level::Warning, id(rule), message)),
+            );
             reach(document, queue, resource, pick, &all, findings);
         }
     }
@@ -48,51 +48,14 @@ fn admission(document: &Document, queue: &Queue, all: &[Queue], findings: &mut V
     }
 }
 
-fn bounds_of_resource(
-    document: &Document,
-    resource: &str,
-    bounds: Option<QueueResource>,
-    findings: &mut Vec<Finding>,
-) {
-    let mut warn = |rule, message| findings.push(document.finding(Level::Warning, rule, message));
-    let QueueResource { quota, limit, over_quota_weight: weight } = bounds.unwrap_or_default();
-    match limit {
-        None => warn(
-            "queue-no-limit",
-            format!(
-                "no limit of {resource} is set, which is 0: no pod that requests it will run; hint: write `limit: -1` for unlimited"
-            ),
-        ),
-        Some(0.0) => warn(
-            "queue-zero-limit",
-            format!(
-                "the limit of {resource} is 0: no pod that requests it will run; hint: write `limit: -1` for unlimited"
-            ),
-        ),
-        Some(limit) if limit >= 0.0 && quota.is_some_and(|quota| quota > limit || quota < 0.0) => warn(
-            "queue-limit-below-quota",
-            format!(
-                "the limit of {resource} ({limit}) is below the quota, which can never be used completely; hint: raise it"
-            ),
-        ),
-        Some(_) => {}
-    }
-    if quota.is_none() && weight.is_some_and(|weight| weight > 0.0) {
-        warn(
-            "queue-weight-without-quota",
-            format!(
-                "{resource} has an overQuotaWeight but no quota: nothing is guaranteed; hint: write `quota: 0` if that is meant"
-            ),
-        );
-    }
-    let below = |value: Option<f64>, least: f64| value.is_some_and(|value| value < least);
-    if below(quota, -1.0) || below(limit, -1.0) || below(weight, 0.0) {
-        warn(
-            "queue-negative",
-            format!(
-                "a quota, limit or weight of {resource} is negative; hint: only -1 has a meaning, for quota and limit"
-            ),
-        );
+/// The stable id of a rule.
+fn id(rule: Rule) -> &'static str {
+    match rule {
+        Rule::NoLimit => "queue-no-limit",
+        Rule::ZeroLimit => "queue-zero-limit",
+        Rule::LimitBelowQuota => "queue-limit-below-quota",
+        Rule::WeightWithoutQuota => "queue-weight-without-quota",
+        Rule::Negative => "queue-negative",
     }
 }
 

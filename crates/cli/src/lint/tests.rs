@@ -3,7 +3,7 @@
 use super::*;
 
 fn rules(text: &str) -> Vec<(&'static str, Level)> {
-    let findings = check(&documents::parse("a.yaml", text).unwrap());
+    let findings = check(&documents::parse("a.yaml", text).unwrap(), &PluginSet::builtin());
     findings.iter().map(|finding| (finding.rule, finding.level)).collect()
 }
 
@@ -118,6 +118,25 @@ fn names_that_do_not_exist_and_gangs_that_fit_nowhere_are_found() {
 }
 
 #[test]
+fn misspelt_labels_and_annotations_name_the_likely_key() {
+    let text = "kind: Job\nmetadata: {name: j, labels: {kai.scheduler/queu: a}}\nspec:\n  template:\n    \
+                metadata: {annotations: {gpu-fractoin: \"0.5\"}}\n    \
+                spec: {schedulerName: kai-scheduler, containers: [{name: main}]}\n";
+    let findings = check(&documents::parse("a.yaml", text).unwrap(), &PluginSet::builtin());
+    let misspelt: Vec<&str> = findings
+        .iter()
+        .filter(|finding| finding.rule == "key-misspelt" && finding.level == Level::Warning)
+        .map(|finding| finding.message.as_str())
+        .collect();
+    assert_eq!(misspelt.len(), 2, "{findings:?}");
+    for known in ["annotation `gpu-fraction`", "label `kai.scheduler/queue`"] {
+        assert!(misspelt.iter().any(|message| message.contains(known)), "{misspelt:?}");
+    }
+    let pod = "kind: Pod\nmetadata: {name: p, labels: {gpu-fraction: \"0.5\"}}\nspec: {containers: [{name: main}]}\n";
+    has(pod, "key-misspelt", Level::Warning);
+}
+
+#[test]
 fn scheduler_configurations_are_checked() {
     has("actions: \"allocate, fly\"\n", "scheduler-configuration", Level::Error);
     let map = "kind: ConfigMap\nmetadata: {name: c}\ndata:\n  config.yaml: |\n    actions: fly\n";
@@ -128,7 +147,7 @@ fn scheduler_configurations_are_checked() {
 #[test]
 fn findings_carry_the_line_of_their_document_and_sarif_has_them() {
     let text = format!("# a comment\n---\n{QUEUE}spec: {{}}\n");
-    let findings = check(&documents::parse("a.yaml", &text).unwrap());
+    let findings = check(&documents::parse("a.yaml", &text).unwrap(), &PluginSet::builtin());
     assert_eq!(findings[0].line, 3);
     let sarif = finding::sarif(&findings);
     assert_eq!(sarif["version"], "2.1.0");

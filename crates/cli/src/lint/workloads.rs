@@ -1,8 +1,8 @@
 //! Rules for pods, in every kind of workload: those of admission, and names that do not exist.
 
-use super::documents::Document;
 use super::finding::{Finding, Level};
-use kai_admission::pod;
+use crate::documents::Document;
+use kai_admission::{pod, spelling};
 use kai_api::well_known::{annotation, label, name, priority_class, resource};
 use kai_object as object;
 use serde_json::{Value, json};
@@ -43,7 +43,13 @@ pub(super) fn check(documents: &[Document], findings: &mut Vec<Finding>) {
         if ["Queue", "Node", "PriorityClass", "Topology", ""].contains(&document.kind()) {
             continue;
         }
+        let misspelt = |object: &Value| {
+            let problems = spelling::check(object).into_iter();
+            problems.map(|text| document.finding(Level::Warning, "key-misspelt", text)).collect::<Vec<_>>()
+        };
+        findings.extend(misspelt(&document.object));
         for pod in templates(document) {
+            findings.extend(misspelt(&pod));
             check_pod(document, &pod, &declared, findings);
         }
         names(document, &declared, findings);

@@ -4,6 +4,7 @@ use crate::args;
 use anyhow::{Context, Result, bail};
 use kai_cache::config_file::SchedulerConfig;
 use kai_components::config;
+use kai_engine::plugin::PluginSet;
 use kai_units::Timestamp;
 
 pub(super) struct Request {
@@ -19,12 +20,12 @@ pub(super) struct Time {
 }
 
 impl Request {
-    pub(super) fn new(args: &args::Plan) -> Result<Self> {
+    pub(super) fn new(args: &args::Plan, plugins: &PluginSet) -> Result<Self> {
         if args.decisions.is_some() && args.files.len() > 1 {
             bail!("--decisions takes the decisions of one file, but {} are given", args.files.len());
         }
         let now = args.now.as_deref().map(str::parse).transpose().context("invalid --now")?;
-        let config = args.config.as_deref().map(config::read).transpose()?;
+        let config = args.config.as_deref().map(|path| config::read(path, plugins)).transpose()?;
         Ok(Self { config, now })
     }
 

@@ -112,6 +112,7 @@ fn reason(why: &EvictionReason) -> String {
         EvictionReason::AboveShare { .. }
         | EvictionReason::AboveQuota { .. }
         | EvictionReason::Priority { .. }
-        | EvictionReason::Stale { .. } => format!("evicted: {}", rule(why)),
+        | EvictionReason::Stale { .. }
+        | EvictionReason::Custom { .. } => format!("evicted: {}", rule(why)),
     }
 }

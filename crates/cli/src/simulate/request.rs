@@ -4,6 +4,7 @@ use crate::args;
 use anyhow::{Context, Result, bail};
 use kai_cache::config_file::SchedulerConfig;
 use kai_components::config;
+use kai_engine::plugin::PluginSet;
 use kai_replay::Options;
 use kai_units::{Span, Timestamp, duration};
 
@@ -22,7 +23,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    pub(super) fn new(args: &args::Simulate) -> Result<Self> {
+    pub(super) fn new(args: &args::Simulate, plugins: &PluginSet) -> Result<Self> {
         let files = args.files.len();
         if files > 1 && (args.html.is_some() || args.csv.is_some()) {
             bail!("--html and --csv take the report of one file, but {files} are given");
@@ -30,7 +31,7 @@ impl Request {
         if args.json && args.csv.as_ref().is_some_and(|path| path.as_os_str() == "-") {
             bail!("--json and --csv - both print; hint: give --csv a file");
         }
-        let config = args.config.as_deref().map(config::read).transpose()?;
+        let config = args.config.as_deref().map(|path| config::read(path, plugins)).transpose()?;
         Ok(Self {
             config,
             now: args.now.as_deref().map(str::parse).transpose().context("invalid --now")?,

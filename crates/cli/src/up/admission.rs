@@ -1,71 +1,39 @@
-//! Admission webhooks of the embedded cluster, served in this process: they set the default schedulerName, prepare pods that
+//! The webhook of `kai up` that sets the default schedulerName, beside those of an installation, which prepare pods that
 //! share GPUs, and validate pods, queues, pod groups and topologies.
 
-use anyhow::{Context, Result};
+use crate::embedded::admission;
+use anyhow::Result;
 use axum::Router;
 use axum::body::Bytes;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use kai_admission::queue::QuotaValidation;
-use kai_admission::registration::{self, Endpoint, PodScope};
-use kai_admission::{pod, podgroup, queue, topology};
 use kai_api::well_known::name;
-use kai_runtime::ResourceKind;
-use kai_runtime::api::Api;
-use kai_runtime::kind::{MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION};
+use kai_runtime::kind::MUTATING_WEBHOOK_CONFIGURATION;
 use kai_sim::Cluster;
 use serde_json::{Value, json};
 
-/// Host of the webhooks, resolved inside the embedded API server.
-const HOST: &str = "kai-up.kai-scheduler.svc";
+const DEFAULT_SCHEDULER_PATH: &str = "/default-scheduler";
 
 pub(super) async fn install(cluster: &Cluster) -> Result<()> {
-    // Simulated nodes have no runtime classes.
-    let pods = pod::Options { gpu_sharing: true, runtime_class: String::new(), ..pod::Options::default() };
-    let router = Router::new()
-        .route("/default-scheduler", post(|body: Bytes| async move { respond(&body) }))
-        .merge(pod::router(pods))
-        .merge(topology::router())
-        .merge(podgroup::router())
-        .merge(queue::router(cluster.api().clone(), QuotaValidation::Disabled));
-    cluster.server().core().webhooks.serve(HOST, router);
-    let api = cluster.api();
-    // Mutating webhooks are called in the order of their configurations: the name of the scheduler comes first.
-    let default_scheduler = default_scheduler_webhook();
-    register(api, &MUTATING_WEBHOOK_CONFIGURATION, "kai-up-pods", vec![default_scheduler]).await?;
-    let (endpoint, scope) = (Endpoint::Url { authority: HOST.to_owned() }, PodScope::default());
-    ensure(api, &MUTATING_WEBHOOK_CONFIGURATION, &registration::mutating(&endpoint, "", &scope)).await?;
-    for configuration in [
-        registration::validating(&endpoint, "", &scope),
-        registration::queues(&endpoint, ""),
-        registration::pod_groups(&endpoint, ""),
-    ] {
-        ensure(api, &VALIDATING_WEBHOOK_CONFIGURATION, &configuration).await?;
-    }
-    Ok(())
+    let default_scheduler =
+        Router::new().route(DEFAULT_SCHEDULER_PATH, post(|body: Bytes| async move { respond(&body) }));
+    admission::install_with(cluster, admission::pod_options(), default_scheduler).await?;
+    admission::ensure(cluster.api(), &MUTATING_WEBHOOK_CONFIGURATION, &default_scheduler_webhook()).await
 }
 
+/// Mutating webhooks are called in the order of the names of their configurations: this one comes first.
 fn default_scheduler_webhook() -> Value {
-    json!({
+    let webhook = json!({
         "name": "pods.kai-up.kai.scheduler", "admissionReviewVersions": ["v1"], "sideEffects": "None",
-        "failurePolicy": "Fail", "clientConfig": {"url": format!("https://{HOST}/default-scheduler")},
+        "failurePolicy": "Fail", "clientConfig": {"url": admission::url(DEFAULT_SCHEDULER_PATH)},
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
-    })
-}
-
-async fn register(api: &Api, kind: &ResourceKind, name: &str, webhooks: Vec<Value>) -> Result<()> {
-    let configuration = json!({
-        "apiVersion": kind.api_version(), "kind": &*kind.kind,
-        "metadata": {"name": name}, "webhooks": webhooks,
     });
-    ensure(api, kind, &configuration).await
-}
-
-async fn ensure(api: &Api, kind: &ResourceKind, configuration: &Value) -> Result<()> {
-    api.ensure_dynamic(kind, "", configuration)
-        .await
-        .with_context(|| format!("cannot register webhooks `{}`", kai_object::name(configuration)))
+    let kind = &MUTATING_WEBHOOK_CONFIGURATION;
+    json!({
+        "apiVersion": kind.api_version(), "kind": &*kind.kind,
+        "metadata": {"name": "kai-up-pods"}, "webhooks": [webhook],
+    })
 }
 
 fn respond(body: &[u8]) -> Response {

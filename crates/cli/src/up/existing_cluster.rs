@@ -5,6 +5,7 @@
 
 mod confirmation;
 mod required_objects;
+mod webhooks;
 
 use super::status_line::{self, StatusLine};
 use crate::args;
@@ -16,23 +17,26 @@ use kai_components::process::{self, ComponentProcess, LeadershipState};
 use kai_components::signals::ShutdownSignals;
 use kai_components::spec::Lease;
 use kai_components::supervisor::Restarts;
-use kai_components::{COMPONENTS, ComponentOptions, ComponentSpec, SchedulerHandle, name};
-use kai_engine::plugin::PluginSet;
+use kai_components::{
+    COMPONENTS, Component, ComponentOptions, ComponentSpec, Extensions, SchedulerHandle, name,
+};
 use kai_object as object;
 use kai_runtime::api::Api;
 use kai_runtime::leader_election::Candidate;
-use kai_runtime::{Key, connect, kind, log};
+use kai_runtime::{Key, Process, connect, kind, log};
 use parking_lot::Mutex;
 use prometheus::Registry;
 use required_objects::{MADE_BY, RequiredObjects};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
+use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use webhooks::{Notices, Webhooks};
 
 /// User agent and field manager of requests outside of components.
 const USER_AGENT: &str = "kai-up";
@@ -40,23 +44,15 @@ const USER_AGENT: &str = "kai-up";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long components may take to end: to write what is queued and to release their leases.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(15);
-const WITHOUT_WEBHOOKS: &str = "\
-No webhooks are served, since the cluster cannot reach this process:
-  - pods have to set `schedulerName: kai-scheduler` themselves
-  - pods that request a GPU fraction are bound only if an admission webhook has prepared them; where the API server can
-    reach this machine, `kai admission --gpu-sharing-enabled --webhook-host ADDRESS` serves it
-  - queues and pod groups are not validated on admission
-";
-
 /// Runs until a signal.
-pub(super) fn run(args: &args::Up, kubeconfig: &Path, plugins: &PluginSet) -> Result<ExitCode> {
+pub(super) fn run(args: &args::Up, kubeconfig: &Path, extensions: &Extensions) -> Result<ExitCode> {
     log::start(tracing::level_filters::LevelFilter::WARN, log::Format::Text);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    runtime.context("cannot start the async runtime")?.block_on(trial(args, kubeconfig, plugins))?;
+    runtime.context("cannot start the async runtime")?.block_on(trial(args, kubeconfig, extensions))?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn trial(args: &args::Up, kubeconfig: &Path, plugins: &PluginSet) -> Result<()> {
+async fn trial(args: &args::Up, kubeconfig: &Path, extensions: &Extensions) -> Result<()> {
     let config = connect::config(Some(kubeconfig.to_owned()), None).await?;
     let url = config.cluster_url.to_string();
     let api = Api::new(connect::client(config.clone())?, USER_AGENT);
@@ -80,17 +76,29 @@ async fn trial(args: &args::Up, kubeconfig: &Path, plugins: &PluginSet) -> Resul
     if let Some(image) = &args.reservation_image {
         options.binder.reservation_image.clone_from(image);
     }
+    super::configure(&mut options, args, extensions)?;
     let is_deployed = |spec: &ComponentSpec| deployed.iter().any(|(other, _)| *other == spec.name);
     let mut signals = ShutdownSignals::listen()?;
     let (shutdown, on_shutdown) = watch::channel(false);
     let mut components = Components::default();
-    for spec in COMPONENTS.iter().filter(|spec| spec.component.works_in_process() && !is_deployed(spec)) {
-        components.start(spec, &config, &options, plugins, on_shutdown.clone())?;
+    let webhooks = Webhooks::new(args.webhook_address.as_ref(), &config, &components.notices);
+    // What runs here is not deployed by an operator.
+    let wanted = |spec: &&ComponentSpec| spec.component != Component::Operator && !is_deployed(spec);
+    for spec in COMPONENTS.iter().filter(wanted) {
+        let (options, plugins, webhooks) = (options.clone(), extensions.scheduler.clone(), webhooks.clone());
+        let run = move |process: Process| -> Running {
+            if spec.component == Component::Admission {
+                return Box::pin(webhooks.clone().run(process));
+            }
+            spec.component.run(process, options.clone(), plugins.clone(), SchedulerHandle::default())
+        };
+        components.start(spec, &config, run, on_shutdown.clone())?;
     }
     crate::print(&welcome(kubeconfig, &deployed, args))?;
     show(&api, &mut components, &mut signals).await;
     shutdown.send_replace(true);
     components.join().await;
+    webhooks.unregister(&api).await;
     crate::print(&summary(&created))
 }
 
@@ -150,11 +158,14 @@ async fn deployed_components(api: &Api) -> Result<Vec<(&'static str, String)>> {
     Ok(running)
 }
 
+type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 #[derive(Default)]
 struct Components {
     tasks: JoinSet<()>,
     elections: Vec<Election>,
     restarts: Restarts,
+    notices: Notices,
 }
 
 /// The leader election of a component.
@@ -173,16 +184,14 @@ impl Components {
         &mut self,
         spec: &'static ComponentSpec,
         config: &kube::Config,
-        options: &ComponentOptions,
-        plugins: &PluginSet,
+        start: impl Fn(Process) -> Running + Clone + Send + Sync + 'static,
         on_shutdown: watch::Receiver<bool>,
     ) -> Result<()> {
         let Some(Lease { name: lease, timing }) = spec.lease else { return Ok(()) };
         let candidate =
             Candidate { lease: Key::new(NAMESPACE, lease), identity: process::identity()?, timing };
         let name = spec.name;
-        let (config, options, plugins, elected) =
-            (config.clone(), options.clone(), plugins.clone(), candidate.clone());
+        let (config, elected) = (config.clone(), candidate.clone());
         let leadership = Arc::new(Mutex::new(watch::channel(LeadershipState::Standby).1));
         self.elections.push(Election {
             name,
@@ -191,7 +200,7 @@ impl Components {
             reported: BTreeSet::new(),
         });
         let run = move || {
-            let (options, plugins, mut on_shutdown) = (options.clone(), plugins.clone(), on_shutdown.clone());
+            let (start, mut on_shutdown) = (start.clone(), on_shutdown.clone());
             let (config, elected, leadership) = (config.clone(), elected.clone(), Arc::clone(&leadership));
             async move {
                 // Each start has a connection of its own, as a process would have.
@@ -204,8 +213,6 @@ impl Components {
                     // Cannot fail: the sender is dropped after all components have ended.
                     let _ = on_shutdown.wait_for(|is_set| *is_set).await;
                 };
-                let start =
-                    |process| spec.component.run(process, options, plugins, SchedulerHandle::default());
                 process.run(shutdown, start).await
             }
         };
@@ -258,7 +265,7 @@ async fn show(api: &Api, components: &mut Components, signals: &mut ShutdownSign
             biased;
             () = signals.wait() => break,
             _ = ticks.tick() => {
-                for notice in components.restarts.take() {
+                for notice in components.restarts.take().into_iter().chain(components.notices.take()) {
                     status.print(&notice);
                 }
                 for change in components.election_changes(api).await {
@@ -301,9 +308,9 @@ fn welcome(kubeconfig: &Path, deployed: &[(&str, String)], args: &args::Up) -> S
         )
         .expect("writing to a string");
     }
-    text.push_str(WITHOUT_WEBHOOKS);
+    text.push_str("pods have to set `schedulerName: kai-scheduler` themselves\n");
     if args.reservation_image.is_none() {
-        text.push_str("  - GPU sharing also needs the image of reservation pods: --reservation-image\n");
+        text.push_str("GPU sharing needs the image of reservation pods: --reservation-image\n");
     }
     writeln!(
         text,

@@ -125,6 +125,7 @@ async fn follow<T: Counted>(api: Api, observed: Arc<Mutex<Observed>>, unlisted: 
             WatchEvent::Invalid(InvalidObject { key, .. }) => {
                 all.remove(&key);
             }
+            WatchEvent::Denied => all.clear(),
         }
     })
     .await;

@@ -86,7 +86,7 @@ impl Component {
 
     /// The metrics once one of their lines is as expected.
     async fn metrics_when(&self, is_expected: impl Fn(&str) -> bool) -> String {
-        for _ in 0..600 {
+        for _ in 0..3_000 {
             if let Some(text) = self.read("/metrics").await
                 && text.lines().any(&is_expected)
             {
@@ -97,6 +97,9 @@ impl Component {
         panic!("{} does not lead, or its controller did not start", self.name);
     }
 }
+
+/// Counts successful requests.
+const ANSWERED: &str = "rest_client_requests_total{code=\"200\"";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_component_serves_the_usual_metrics() {
@@ -117,7 +120,9 @@ async fn every_component_serves_the_usual_metrics() {
         };
         let is_leading =
             |line: &str| line.starts_with("leader_election_master_status{") && line.ends_with(" 1");
-        let mut text = component.metrics_when(is_leading).await;
+        component.metrics_when(is_leading).await;
+        // It leads before the first response to another request has arrived.
+        let mut text = component.metrics_when(|line| line.starts_with(ANSWERED)).await;
         if let Some(name) = controller {
             let start = format!("workqueue_depth{{controller=\"{name}\"");
             text = component.metrics_when(|line| line.starts_with(&start)).await;

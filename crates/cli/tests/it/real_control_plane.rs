@@ -6,10 +6,11 @@ use kai_kubetest::control_plane::{Audit, ControlPlane, Controllers, Programs};
 use kai_kubetest::kubectl::Kubectl;
 use kai_object as object;
 use kai_runtime::api::{Api, DeleteOptions, Part};
-use kai_runtime::connect;
 use kai_runtime::kind::{
-    CUSTOM_RESOURCE_DEFINITION, DEPLOYMENT, Key, LEASE, NODE, POD, PRIORITY_CLASS, SERVICE_ACCOUNT,
+    CUSTOM_RESOURCE_DEFINITION, DEPLOYMENT, Key, LEASE, MUTATING_WEBHOOK_CONFIGURATION, NODE, POD,
+    PRIORITY_CLASS, SERVICE_ACCOUNT, VALIDATING_WEBHOOK_CONFIGURATION,
 };
+use kai_runtime::{Process, connect};
 use kai_sim::connection::Connection;
 use kai_sim::{NodeGroup, kubelet, node};
 use serde_json::{Value, json};
@@ -51,6 +52,10 @@ impl Cluster {
             let way = Connection::external(connection().await, kubelet::CLIENT);
             let mut tasks = JoinSet::new();
             tasks.spawn(kubelet::run(way, clock, kubelet::Options::default()));
+            // Stands for the containers of reservation pods.
+            let process = Process::start(Api::new(connection().await, "reservation"), clock, "reservation");
+            let options = kai_reservation::simulated::Options::default();
+            tasks.spawn(kai_reservation::simulated::run(process, options));
             (plane, api, tasks)
         });
         let cluster = Self { runtime, plane, api, _node: tasks };
@@ -89,6 +94,14 @@ impl Cluster {
         eventually("the pod runs", || {
             self.get(&POD, &key).is_some_and(|pod| object::str_at(&pod, "/status/phase") == "Running")
         });
+    }
+
+    /// Names of the registered webhook configurations.
+    fn webhooks(&self) -> Vec<String> {
+        let kinds = [MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION];
+        let listed = kinds.map(|kind| self.runtime.block_on(self.api.list_dynamic(&kind, "")));
+        let items = listed.into_iter().flat_map(|list| list.expect("it can be listed").items);
+        items.map(|item| object::name(&item).to_owned()).collect()
     }
 
     /// Removes a field of an existing definition.
@@ -198,9 +211,11 @@ fn trial_creates_missing_objects_after_confirmation_and_lists_them_at_the_end() 
 
     let mut first = Trial::start(&kubeconfig, &["--yes"]);
     first.wait_for("Press Ctrl-C to stop");
-    first.wait_for("No webhooks are served");
+    first.wait_for("webhooks are served at https://127.0.0.1:");
     cluster.run_pod("one");
-    first.wait_for("pods: 1 running");
+    pods_are_reviewed(&cluster);
+    // The reservation pod of the shared GPU is one of them.
+    first.wait_for("pods: 4 running");
     assert!(cluster.get(&PRIORITY_CLASS, &train).is_some());
 
     let mut second = Trial::start(&kubeconfig, &[]);
@@ -214,10 +229,48 @@ fn trial_creates_missing_objects_after_confirmation_and_lists_them_at_the_end() 
     assert_eq!(status.code(), Some(0), "{printed}");
     let lease = cluster.get(&LEASE, &Key::new("kai-scheduler", "kai-scheduler")).expect("it led");
     assert_eq!(lease["spec"]["holderIdentity"], "", "the lease is released");
+    assert_eq!(cluster.webhooks(), Vec::<String>::new(), "its webhooks are no longer registered");
 
+    unreachable_webhooks_are_not_registered(&cluster);
     different_objects_are_replaced_only_with_the_flag(&cluster);
     deployed_components_are_left_out(&cluster);
     printed_command_deletes_all_created_objects(&cluster, &programs, &printed);
+}
+
+/// Halves of a GPU run, prepared by the webhooks of the trial, and an invalid fraction is refused.
+fn pods_are_reviewed(cluster: &Cluster) {
+    let half = |name: &str, fraction: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "annotations": {"gpu-fraction": fraction}},
+            "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "main", "image": "busybox"}]},
+        })
+    };
+    let create = |pod: &Value| cluster.runtime.block_on(cluster.api.create_dynamic(&POD, "default", pod));
+    let refused = create(&half("bad", "1.5")).expect_err("it is refused");
+    assert!(refused.message().contains("annotation `gpu-fraction` is `1.5`"), "{refused}");
+    for name in ["half-a", "half-b"] {
+        let pod = create(&half(name, "0.5")).expect("it can be made");
+        let map = object::str_at(&pod, "/spec/containers/0/env/0/valueFrom/configMapKeyRef/name");
+        assert!(map.starts_with(name), "{pod:#}");
+        assert!(pod["spec"].get("runtimeClassName").is_none(), "the cluster has no such class");
+    }
+    for name in ["half-a", "half-b"] {
+        let key = Key::new("default", name);
+        eventually("the pod runs", || {
+            cluster.get(&POD, &key).is_some_and(|pod| object::str_at(&pod, "/status/phase") == "Running")
+        });
+    }
+}
+
+/// A trial that the API server cannot reach says so, and leaves no registration.
+fn unreachable_webhooks_are_not_registered(cluster: &Cluster) {
+    // Reserved for documentation: no machine has it.
+    let mut trial = Trial::start(&cluster.kubeconfig(), &["--webhook-address", "192.0.2.7"]);
+    trial.wait_for("No webhooks are served: the API server cannot reach this process at https://192.0.2.7:");
+    trial.wait_for("hint: --webhook-address HOST[:PORT]");
+    assert_eq!(cluster.webhooks(), Vec::<String>::new());
+    assert_eq!(trial.end().0.code(), Some(0));
 }
 
 /// Without a terminal, it lists the objects and creates none.
@@ -324,7 +377,7 @@ fn options_of_the_embedded_cluster_are_rejected_with_for_real() {
             "{error}"
         );
     }
-    for only in ["--yes", "--replace", "--reservation-image=a"] {
+    for only in ["--yes", "--replace", "--reservation-image=a", "--webhook-address=a"] {
         let output = kai(&["up", only]);
         assert_eq!(output.status.code(), Some(2));
         assert!(stderr(&output).contains("--for-real <KUBECONFIG>"), "{}", stderr(&output));

@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 /// Maximum steps of a wait, enough for a busy machine.
-const STEPS_MAX: u32 = 300;
+const STEPS_MAX: u32 = 1_500;
 const STEP: Duration = Duration::from_millis(200);
 
 /// A running cluster; it is killed when the test ends.

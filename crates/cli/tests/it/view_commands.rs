@@ -1,6 +1,5 @@
 //! `kai queues`, `kai jobs`, `kai nodes` and `kai why` against an embedded cluster over HTTPS, with all components.
 
-use crate::docs_examples::matches_example;
 use crate::{assert_rejected, scratch, stderr, stdout};
 use kai_cli::embedded;
 use kai_components::{ComponentOptions, install};
@@ -9,6 +8,7 @@ use kai_object as object;
 use kai_runtime::kind::{JOB, POD};
 use kai_scheduler::resources::{POD_GROUP, QUEUE};
 use kai_sim::{Cluster, NodeGroup};
+use kai_testkit::console::matches_example;
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,7 +17,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 /// Maximum steps of a wait, enough for a busy machine.
-const STEPS_MAX: u32 = 600;
+const STEPS_MAX: u32 = 3_000;
 const STEP: Duration = Duration::from_millis(100);
 
 struct TestCluster {

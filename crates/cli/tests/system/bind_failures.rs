@@ -10,6 +10,7 @@ use kai_runtime::kind::{
 use kai_scheduler::resources::BIND_REQUEST;
 use kai_sim::Outage;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// A storage class without a provisioner: claims of it stay unbound until a test creates the volume.
 const CLASS: &str = "no-provisioner";
@@ -68,6 +69,27 @@ async fn bind_request_that_a_webhook_refuses_gives_its_capacity_back() {
         .unwrap();
     cluster.backend.faults().heal(name::SCHEDULER);
     cluster.wait_for_running("refused", 1).await;
+}
+
+/// The next bind request of the pod has the same name.
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn failed_bind_request_whose_deletion_is_refused_is_deleted_later() {
+    let cluster = TestCluster::new(1).await;
+    cluster.create_queue("a", 8).await;
+    let faults = cluster.backend.faults();
+    faults.set_outage(name::BINDER, Outage::forbidden("/binding"));
+    faults.set_outage(name::SCHEDULER, Outage::forbidden(&BIND_REQUEST.path_of(&Key::new("default", "p"))));
+    cluster.create_pod(PodBuilder::new("p", "a", 1)).await;
+    let failed = async || {
+        let request = cluster.get(&BIND_REQUEST, "p").await;
+        request.is_some_and(|request| request["status"]["phase"] == "Failed")
+    };
+    cluster.wait_until("its bind request has failed", failed).await;
+    cluster.sleep(Duration::from_secs(30)).await;
+    assert!(failed().await, "the scheduler may not delete it");
+    faults.heal(name::BINDER);
+    faults.heal(name::SCHEDULER);
+    cluster.wait_for_running("p", 1).await;
 }
 
 /// On one node. Bind requests of this scheduler have no backoff limit; those of other clients may have one.

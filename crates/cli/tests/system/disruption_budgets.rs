@@ -87,14 +87,14 @@ pub(crate) async fn eviction_is_rejected<B>(cluster: &TestCluster<B>) {
 }
 
 /// Creates a gang whose pods the budgets select.
-async fn shielded<B>(cluster: &TestCluster<B>, pods: usize, gpus: u32) {
+pub(crate) async fn shielded<B>(cluster: &TestCluster<B>, pods: usize, gpus: u32) {
     let pod = |name: &str| PodBuilder::new(name, "a", gpus).label("app", "shielded");
     cluster.create_group("shielded", "a", pods, json!({"priorityClassName": "train"}), pod).await;
     cluster.wait_for_running("shielded", pods).await;
 }
 
 /// Creates a budget for that gang, and waits until the controller allows this many disruptions.
-async fn budget<B>(cluster: &TestCluster<B>, name: &str, available: usize, allowed: i64) {
+pub(crate) async fn budget<B>(cluster: &TestCluster<B>, name: &str, available: usize, allowed: i64) {
     let selector = json!({"matchLabels": {"app": "shielded"}});
     let spec = json!({"minAvailable": available, "selector": selector});
     cluster.create(&POD_DISRUPTION_BUDGET, json!({"metadata": {"name": name}, "spec": spec})).await;

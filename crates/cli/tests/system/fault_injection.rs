@@ -247,6 +247,7 @@ fn apply(pods: &mut BTreeMap<Key, Value>, event: WatchEvent<Value>) {
             pods.remove(&kai_runtime::key_of(&pod));
         }
         WatchEvent::Invalid(object) => panic!("{}: {}", object.key, object.reason),
+        WatchEvent::Denied => panic!("every right is granted"),
     }
 }
 

@@ -1,19 +1,21 @@
 //! GPU sharing by fractions.
 
 use crate::test_cluster::{PodBuilder, TestCluster};
+use kai_cli::embedded::admission::pod_options;
 use kai_object as object;
 use kai_runtime::kind::POD;
 use std::collections::BTreeMap;
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn sixteen_half_gpu_pods_share_eight_gpus() {
-    half_gpus(&TestCluster::new(1).await).await;
+    half_gpus(&TestCluster::with_admission(1, pod_options()).await).await;
 }
 
-/// On one node.
+/// On one node. The webhooks prepare the pods.
 pub(crate) async fn half_gpus<B>(cluster: &TestCluster<B>) {
     for number in 0..16 {
-        cluster.create_pod(PodBuilder::fraction(&format!("half-{number}"), "default-queue", "0.5")).await;
+        let name = format!("half-{number}");
+        cluster.create_pod(PodBuilder::unprepared_fraction(&name, "default-queue", "0.5")).await;
     }
     cluster.wait_for_running("half-", 16).await;
     let mut groups: BTreeMap<String, usize> = BTreeMap::new();

@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic shows where a test failed")]
 
+mod admission;
 mod bind_failures;
 mod consolidation;
 mod disruption_budgets;
@@ -14,10 +15,13 @@ mod gpu_sharing;
 mod high_availability;
 mod historical_usage;
 mod hostile_tenants;
+mod kai_roles;
+mod late_conditions;
 mod lost_responses;
 mod node_failure;
 mod node_pools;
 mod older_resource_api;
+mod plugins;
 mod queue_limits;
 mod quick_start;
 mod real_control_plane;
@@ -26,3 +30,4 @@ mod robustness;
 mod test_cluster;
 mod time_based_transitions;
 mod topology;
+mod workload_kinds;

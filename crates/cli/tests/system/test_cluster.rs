@@ -2,13 +2,14 @@
 
 mod node_pool;
 
+use kai_admission::pod;
 use kai_api::well_known::annotation::SHARED_GPU_CONFIG_MAP;
 use kai_api::well_known::name::RESOURCE_RESERVATION;
-use kai_cli::embedded;
+use kai_cli::embedded::{self, admission};
 use kai_components::{ComponentOptions, SchedulerHandle, install};
 use kai_engine::plugin::PluginSet;
 use kai_object as object;
-use kai_runtime::api::{Api, DeleteOptions, Part};
+use kai_runtime::api::{self, Api, DeleteOptions, Part};
 use kai_runtime::kind::{self, Key, POD, ResourceKind};
 use kai_scheduler::resources::{BIND_REQUEST, POD_GROUP, QUEUE};
 use kai_sim::{Builder, Cluster, NodeGroup};
@@ -54,6 +55,16 @@ impl TestCluster {
     ) -> Self {
         Self::with_components(seed, nodes, |cluster| embedded::join(cluster, options, &PluginSet::builtin()))
             .await
+    }
+
+    /// Starts a cluster of nodes with eight GPUs each and the admission webhooks of an installation. Pods that share a GPU
+    /// have to be prepared by them.
+    pub(crate) async fn with_admission(nodes: usize, pods: pod::Options) -> Self {
+        let options = ComponentOptions::default();
+        let nodes = [NodeGroup::gpu_nodes(nodes, 8)];
+        let cluster = Self::with_options(1, nodes, &options).await;
+        admission::install(&cluster.backend, pods).await.unwrap();
+        cluster
     }
 
     /// Starts a cluster whose components the caller adds.
@@ -127,14 +138,27 @@ impl<B> TestCluster<B> {
     }
 
     pub(crate) async fn create(&self, kind: &ResourceKind, object: Value) -> Value {
+        self.try_create(kind, object).await.unwrap()
+    }
+
+    pub(crate) async fn try_create(&self, kind: &ResourceKind, object: Value) -> api::Result<Value> {
         let object = self.complete(kind, object);
         let namespace = if kind.namespaced { self.namespace() } else { "" };
-        self.api().create_dynamic(kind, namespace, &object).await.unwrap()
+        self.api().create_dynamic(kind, namespace, &object).await
     }
 
     /// Applies a merge patch.
     pub(crate) async fn patch(&self, kind: &ResourceKind, name: &str, patch: &Value) {
-        self.api().patch_dynamic(kind, &self.key(kind, name), Part::Main, patch).await.unwrap();
+        self.try_patch(kind, name, patch).await.unwrap();
+    }
+
+    pub(crate) async fn try_patch(
+        &self,
+        kind: &ResourceKind,
+        name: &str,
+        patch: &Value,
+    ) -> api::Result<Value> {
+        self.api().patch_dynamic(kind, &self.key(kind, name), Part::Main, patch).await
     }
 
     /// Creates a leaf queue with a GPU quota, under a parent with unlimited quota.
@@ -161,7 +185,11 @@ impl<B> TestCluster<B> {
     }
 
     pub(crate) async fn create_pod(&self, pod: PodBuilder) -> Value {
-        self.create(&POD, pod.object).await
+        self.try_create_pod(pod).await.unwrap()
+    }
+
+    pub(crate) async fn try_create_pod(&self, pod: PodBuilder) -> api::Result<Value> {
+        self.try_create(&POD, pod.object).await
     }
 
     /// Creates a `PodGroup` and its pods.
@@ -207,8 +235,12 @@ impl<B> TestCluster<B> {
     }
 
     pub(crate) async fn delete(&self, kind: &ResourceKind, name: &str) {
+        self.try_delete(kind, name).await.unwrap();
+    }
+
+    pub(crate) async fn try_delete(&self, kind: &ResourceKind, name: &str) -> api::Result<()> {
         let how = DeleteOptions::default().propagate("Background");
-        self.api().delete_dynamic(kind, &self.key(kind, name), &how).await.unwrap();
+        self.api().delete_dynamic(kind, &self.key(kind, name), &how).await.map(drop)
     }
 
     pub(crate) async fn delete_pod(&self, name: &str) {
@@ -350,9 +382,14 @@ impl PodBuilder {
         Self { object: pod }
     }
 
-    /// A pod with a fraction of a GPU, mutated as the admission webhook does it.
+    /// A pod that requests a fraction of a GPU, as users write it.
+    pub(crate) fn unprepared_fraction(name: &str, queue: &str, fraction: &str) -> Self {
+        Self::new(name, queue, 0).annotation("gpu-fraction", fraction)
+    }
+
+    /// A pod with a fraction of a GPU and the prefix of its config maps; without a webhook, it has no references to them.
     pub(crate) fn fraction(name: &str, queue: &str, fraction: &str) -> Self {
-        let pod = Self::new(name, queue, 0).annotation("gpu-fraction", fraction);
+        let pod = Self::unprepared_fraction(name, queue, fraction);
         pod.annotation(SHARED_GPU_CONFIG_MAP, &format!("{name}-shared-gpu"))
     }
 

@@ -1,5 +1,6 @@
-//! Faults of the network and of the API servers: silent and torn watches, lagging caches, lists in late and expiring
-//! pages, restarts, rights and kinds that are missing for a while, webhooks that fail, and clocks that jump by an hour.
+//! Faults of the network and of the API servers: silent, torn and half-closed watches, caches that lag, lists in late and
+//! expiring pages, restarts, rolling upgrades, restored backups of etcd, rights and kinds that are missing for a while,
+//! webhooks that fail, and clocks that jump by an hour.
 //!
 //! The same invariants hold as with the other seeds. `KAI_NETWORK_SEEDS=100..200` selects other seeds.
 
@@ -9,6 +10,7 @@ use super::{
 };
 use crate::test_cluster::TestCluster;
 use axum::body::Bytes;
+use kai_apiserver::RestoredRevision;
 use kai_clock::Setter;
 use kai_components::{COMPONENTS as TABLE, SchedulerHandle};
 use kai_engine::plugin::PluginSet;
@@ -24,10 +26,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The host of a webhook for bind requests and bindings.
+/// The host of a webhook.
 const WEBHOOK: &str = "hook.default.svc";
 /// Parts of the paths of what a component may lose its rights to; the empty one is everything.
-const RIGHTS: [&str; 10] = [
+const RIGHTS: [&str; 16] = [
     "",
     "/pods",
     "/podgroups",
@@ -38,6 +40,12 @@ const RIGHTS: [&str; 10] = [
     "/events",
     "/binding",
     "/status",
+    "/persistentvolumes",
+    "/priorityclasses",
+    "/resourceclaims",
+    "/poddisruptionbudgets",
+    "/topologies",
+    "/namespaces",
 ];
 /// APIs that a cluster may install late.
 const LATE_APIS: [&str; 3] = ["/apis/resource.k8s.io", "/apis/topology.node.k8s.io", "/apis/kai.scheduler"];
@@ -88,28 +96,45 @@ async fn run_seed(seed: u64) -> Digest {
     cluster.create_queue("a", 6).await;
     cluster.create_queue("b", 6).await;
     let checker = InvariantChecker::watch(&cluster);
-    for name in COMPONENTS {
-        let rates = FaultRates { page_objects: 1 + rng.next_u32() % 4, ..FaultRates::network() };
-        cluster.backend.faults().set_client_rates(name, rates);
-    }
+    let rates = FaultRates { page_objects: 1 + rng.next_u32() % 4, ..FaultRates::network() };
+    set_rates(&cluster, rates);
     let mut submitted = 0;
     for round in 0..6 {
         submitted += submit(&cluster, &mut rng, round).await;
-        disturb(&cluster, &mut rng, &clocks).await;
+        disturb(&cluster, &mut rng, &clocks, rates).await;
         cluster.sleep(Duration::from_secs(2 + u64::from(rng.next_u32() % 20))).await;
         checker.assert_holds(seed);
         if rng.next_u32().is_multiple_of(2) {
             submitted -= delete_pod(&cluster, &mut rng).await;
         }
     }
-    for name in COMPONENTS {
-        cluster.backend.faults().set_client_rates(name, FaultRates::default());
-        cluster.backend.faults().heal(name);
+    set_rates(&cluster, FaultRates::default());
+    heal(&cluster);
+    for clock in clocks.values() {
+        clock.reset();
     }
     converge(&cluster, seed, submitted).await;
     checker.assert_holds(seed);
     cache_consistency::assert_consistent(&cluster, seed).await;
     cluster.backend.journal().digest()
+}
+
+fn set_rates(cluster: &TestCluster, rates: FaultRates) {
+    for name in COMPONENTS {
+        cluster.backend.faults().set_client_rates(name, rates);
+    }
+}
+
+fn partition(cluster: &TestCluster) {
+    for name in COMPONENTS {
+        cluster.backend.faults().partition(name);
+    }
+}
+
+fn heal(cluster: &TestCluster) {
+    for name in COMPONENTS {
+        cluster.backend.faults().heal(name);
+    }
 }
 
 /// Runs every component with a clock of its own.
@@ -127,7 +152,7 @@ fn join(cluster: &mut Cluster, clocks: &mut BTreeMap<&'static str, Setter>) -> S
     scheduler
 }
 
-/// A webhook that allows everything, until it gets faults.
+/// A webhook for what the components write. It allows everything, until it gets faults.
 async fn install_webhook(cluster: &TestCluster, fails_closed: bool) {
     let answer = async |review: Bytes| {
         let review: Value = serde_json::from_slice(&review).unwrap_or_default();
@@ -142,7 +167,10 @@ async fn install_webhook(cluster: &TestCluster, fails_closed: bool) {
         "name": "binds.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 5,
         "failurePolicy": if fails_closed { "Fail" } else { "Ignore" },
         "clientConfig": {"service": {"name": "hook", "namespace": "default", "path": "/"}},
-        "rules": [rule("scheduling.run.ai", "bindrequests"), rule("", "pods/binding")],
+        "rules": [
+            rule("scheduling.run.ai", "bindrequests"), rule("scheduling.run.ai", "podgroups"),
+            rule("", "pods/binding"), rule("", "pods"), rule("", "configmaps"),
+        ],
     });
     let configuration = json!({"metadata": {"name": "binds"}, "webhooks": [webhook]});
     cluster.create(&VALIDATING_WEBHOOK_CONFIGURATION, configuration).await;
@@ -157,36 +185,18 @@ fn broken_webhook(rng: &mut ChaCha8Rng) -> FaultRates {
     }
 }
 
-/// One disturbance, from its start to its end.
-async fn disturb(cluster: &TestCluster, rng: &mut ChaCha8Rng, clocks: &BTreeMap<&'static str, Setter>) {
+/// One disturbance. All but some clock jumps end with it.
+async fn disturb(
+    cluster: &TestCluster,
+    rng: &mut ChaCha8Rng,
+    clocks: &BTreeMap<&'static str, Setter>,
+    rates: FaultRates,
+) {
     let faults = cluster.backend.faults();
     let component = COMPONENTS[rng.next_u32() as usize % COMPONENTS.len()];
-    let seconds = |rng: &mut ChaCha8Rng, max: u32| Duration::from_secs(1 + u64::from(rng.next_u32() % max));
-    match rng.next_u32() % 7 {
-        // The API server restarts: no connection, then not ready, then ready.
-        0 => {
-            for name in COMPONENTS {
-                faults.partition(name);
-            }
-            cluster.sleep(seconds(rng, 15)).await;
-            for name in COMPONENTS {
-                faults.heal(name);
-                faults.set_outage(name, Outage::all_requests(503).retry_after(1));
-            }
-            cluster.sleep(seconds(rng, 5)).await;
-            for name in COMPONENTS {
-                faults.heal(name);
-            }
-        }
-        // A rolling upgrade: one client after another has to connect to another server.
-        1 => {
-            for name in COMPONENTS {
-                faults.partition(name);
-                cluster.sleep(Duration::from_millis(1)).await;
-                faults.heal(name);
-                cluster.sleep(seconds(rng, 5)).await;
-            }
-        }
+    match rng.next_u32() % 9 {
+        0 => restart_server(cluster, rng).await,
+        1 => upgrade_servers(cluster, rng, rates).await,
         2 => {
             let right = RIGHTS[rng.next_u32() as usize % RIGHTS.len()];
             faults.set_outage(component, Outage::forbidden(right));
@@ -207,17 +217,64 @@ async fn disturb(cluster: &TestCluster, rng: &mut ChaCha8Rng, clocks: &BTreeMap<
             let jump = if rng.next_u32().is_multiple_of(2) { HOUR } else { -HOUR };
             clocks[component].jump(jump);
             cluster.sleep(seconds(rng, 30)).await;
-            clocks[component].jump(-jump);
+            if rng.next_u32().is_multiple_of(2) {
+                clocks[component].reset();
+            }
         }
         5 => {
             faults.set_client_rates(&webhook_client(WEBHOOK), broken_webhook(rng));
             cluster.sleep(seconds(rng, 40)).await;
             faults.set_client_rates(&webhook_client(WEBHOOK), FaultRates::default());
         }
+        6 | 7 => restore_backup(cluster, rng).await,
         _ => {
             faults.partition(component);
             cluster.sleep(seconds(rng, 20)).await;
             faults.heal(component);
         }
     }
+}
+
+fn seconds(rng: &mut ChaCha8Rng, max: u32) -> Duration {
+    Duration::from_secs(1 + u64::from(rng.next_u32() % max))
+}
+
+/// The API server restarts: no connection, then not ready, then ready.
+async fn restart_server(cluster: &TestCluster, rng: &mut ChaCha8Rng) {
+    partition(cluster);
+    cluster.sleep(seconds(rng, 15)).await;
+    heal(cluster);
+    for name in COMPONENTS {
+        cluster.backend.faults().set_outage(name, Outage::all_requests(503).retry_after(1));
+    }
+    cluster.sleep(seconds(rng, 5)).await;
+    heal(cluster);
+}
+
+/// A rolling upgrade of two servers: one client after another has to connect to the other server, whose watch cache is
+/// behind.
+async fn upgrade_servers(cluster: &TestCluster, rng: &mut ChaCha8Rng, rates: FaultRates) {
+    let faults = cluster.backend.faults();
+    for _ in 0..2 {
+        for name in COMPONENTS {
+            faults.set_client_rates(name, FaultRates { watch_lagging: 1_000_000, ..rates });
+            faults.partition(name);
+            cluster.sleep(Duration::from_millis(1)).await;
+            faults.heal(name);
+            cluster.sleep(seconds(rng, 4)).await;
+        }
+    }
+    set_rates(cluster, rates);
+}
+
+/// etcd is restored from a backup that is some seconds old, with a higher revision as Kubernetes recommends, and the API
+/// servers restart. Where resource versions are used again, every client has to be restarted as well.
+async fn restore_backup(cluster: &TestCluster, rng: &mut ChaCha8Rng) {
+    let server = cluster.backend.server();
+    let backup = server.back_up();
+    cluster.sleep(seconds(rng, 30)).await;
+    partition(cluster);
+    server.restore(&backup, RestoredRevision::Bumped);
+    cluster.sleep(seconds(rng, 15)).await;
+    heal(cluster);
 }

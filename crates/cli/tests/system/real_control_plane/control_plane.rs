@@ -1,19 +1,20 @@
 //! A real control plane with simulated nodes, and the components as processes with their own service accounts.
 
 use super::rbac;
+use super::webhooks::{self, Webhooks};
 use crate::test_cluster::{TestCluster, TestScope};
-use kai_api::well_known::label;
+use kai_api::well_known::{annotation, label};
 use kai_clock::Clock;
 use kai_components::install;
 use kai_kubetest::control_plane::{Audit, ControlPlane, Controllers, Programs};
 use kai_object as object;
 use kai_reservation::DeviceSource;
-use kai_runtime::api::{Api, DeleteOptions};
+use kai_runtime::api::{Api, DeleteOptions, Part};
 use kai_runtime::connect;
 use kai_runtime::kind::{self, Key, NODE, POD, ResourceKind, SERVICE_ACCOUNT};
 use kai_scheduler::resources::QUEUE;
 use kai_sim::connection::Connection;
-use kai_sim::{NodeGroup, kubelet, node};
+use kai_sim::{NodeGroup, kubelet, node, well_known};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,8 +29,8 @@ use tokio::task::JoinSet;
 pub(super) const NAMESPACE: &str = "kai-scheduler";
 /// Namespace of the reservation pods, and the name of their service account.
 pub(super) const RESERVATION: &str = "kai-resource-reservation";
-/// Components by service account, with flags that disable the webhooks, since those need certificates.
-const COMPONENTS: [(&str, &[&str]); 4] = [
+/// Components by service account, with flags besides those of their webhooks.
+const COMPONENTS: [(&str, &[&str]); 5] = [
     // One scenario needs a bind that fails because its volume is not provisioned: fail after 4 seconds.
     ("binder", &[r#"--plugins={"volumebinding": {"arguments": {"bindTimeoutSeconds": "4"}}}"#]),
     (
@@ -40,8 +41,9 @@ const COMPONENTS: [(&str, &[&str]); 4] = [
             "--default-priorities-configmap-namespace=kai-scheduler",
         ],
     ),
-    ("podgroup-controller", &["--enable-podgroup-webhook=false"]),
-    ("queue-controller", &["--enable-webhook=false"]),
+    ("podgroup-controller", &[]),
+    ("queue-controller", &[]),
+    (webhooks::ADMISSION, &["--gpu-sharing-enabled"]),
 ];
 /// Each node pool has its own process of this component.
 pub(super) const SCHEDULER: &str = "scheduler";
@@ -58,6 +60,7 @@ pub(crate) struct Plane {
     /// Component and flags of every started process.
     launches: Mutex<BTreeMap<String, (String, Vec<String>)>>,
     tasks: Mutex<JoinSet<()>>,
+    webhooks: Webhooks,
     control: ControlPlane,
     api: Api,
     clock: Clock,
@@ -78,6 +81,12 @@ impl Plane {
     /// Starts the control plane, installs definitions and RBAC objects, and starts the components.
     /// Their files go to `folder` below the target directory.
     pub(super) async fn start(programs: &Programs, folder: &str) -> Self {
+        // The certificate of the webhooks is replaced again and again while the scenarios run.
+        Self::start_with(programs, folder, &["--webhook-certificate-validity=2m"]).await
+    }
+
+    /// [`start`](Self::start) with further flags of `kai admission`.
+    pub(super) async fn start_with(programs: &Programs, folder: &str, admission_flags: &[&str]) -> Self {
         let plane = ControlPlane::start_with(programs, Controllers::Run, Audit::Requests).await.unwrap();
         let api = connect_to(&plane.kubeconfig_file(), "test").await;
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
@@ -96,15 +105,18 @@ impl Plane {
             heartbeat: Duration::from_secs(3),
             start_delay: Duration::from_millis(200),
             stop_delay: Duration::from_millis(200),
+            device_claims: serves_resource_claims(&plane).await,
             ..kubelet::Options::default()
         };
         let nodes = connect::config(Some(plane.kubeconfig_file()), None).await.unwrap();
         let connection = Connection::external(connect::client(nodes).unwrap(), kubelet::CLIENT);
         tasks.spawn(kubelet::run(connection, clock, options));
+        let webhooks = Webhooks::start(&folder, clock).await;
         let this = Self {
             components: Mutex::default(),
             launches: Mutex::default(),
             tasks: Mutex::new(tasks),
+            webhooks,
             control: plane,
             api,
             clock,
@@ -114,14 +126,26 @@ impl Plane {
         for component in COMPONENTS.map(|(component, _)| component).into_iter().chain([SCHEDULER]) {
             this.kubeconfig_of(NAMESPACE, component).await;
         }
+        webhooks::prepare(&this.api).await;
         for (component, flags) in COMPONENTS {
-            this.start_component(component, component, flags);
+            if component == webhooks::ADMISSION {
+                let flags = [flags, admission_flags].concat();
+                this.start_component(webhooks::ADMISSION, component, &flags);
+                this.start_component(webhooks::ADMISSION_2, component, &flags);
+            } else {
+                this.start_component(component, component, flags);
+            }
         }
+        this.webhooks.register(&this.api).await;
         this
     }
 
+    pub(super) fn webhooks(&self) -> &Webhooks {
+        &self.webhooks
+    }
+
     /// Writes a kubeconfig with a token of a service account.
-    async fn kubeconfig_of(&self, namespace: &str, account: &str) -> PathBuf {
+    pub(super) async fn kubeconfig_of(&self, namespace: &str, account: &str) -> PathBuf {
         let path = SERVICE_ACCOUNT.path_of(&Key::new(namespace, account)) + "/token";
         let request = json!({
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 7200},
@@ -149,6 +173,7 @@ impl Plane {
 
     /// Restarts every component with additional flags by component.
     pub(super) fn restart_all(&self, extra_flags: impl Fn(&str) -> Vec<String>) {
+        self.stop_component(webhooks::ADMISSION_2);
         for (component, flags) in COMPONENTS.into_iter().chain([(SCHEDULER, &["--plugin-server-port=0"][..])])
         {
             self.stop_component(component);
@@ -173,10 +198,13 @@ impl Plane {
         self.folder.join(format!("{name}.log"))
     }
 
-    /// Starts a second replica of every running component.
+    /// Starts a second replica of every running component that has none.
     pub(super) fn start_second_replicas(&self) {
         let launches = self.launches.lock().clone();
         for (name, (component, flags)) in launches {
+            if component == webhooks::ADMISSION {
+                continue;
+            }
             let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
             self.start_component(&format!("{name}-2"), &component, &flags);
         }
@@ -201,7 +229,16 @@ impl Plane {
         self.launch(name, File::options().append(true).open(self.log_file(name)).unwrap());
     }
 
-    /// Starts the processes again that have ended, as a kubelet does. A replica that loses its lease ends.
+    /// Restarts a process with further flags.
+    pub(super) fn restart_with(&self, name: &str, further: &[&str]) {
+        self.kill_component(name);
+        let (component, flags) = self.launches.lock()[name].clone();
+        let flags: Vec<&str> = flags.iter().map(String::as_str).chain(further.iter().copied()).collect();
+        self.start_component(name, &component, &flags);
+    }
+
+    /// Starts the processes again that have ended, as a kubelet does. A replica that loses its lease ends; one that ends
+    /// for another reason fails the test.
     pub(super) fn start_ended_again(&self) -> Vec<String> {
         let mut ended = Vec::new();
         for (name, child) in self.components.lock().iter_mut() {
@@ -210,9 +247,58 @@ impl Plane {
             }
         }
         for name in &ended {
+            let log = self.log_of(name);
+            let last = log.lines().rev().take(5).collect::<Vec<_>>();
+            let lost_lease = last.iter().any(|line| line.contains("leader election lost"));
+            assert!(
+                lost_lease,
+                "{name} ended, and not for a lost lease; the end of its log, last line first: {last:#?}"
+            );
             self.start_again(name);
         }
         ended
+    }
+
+    /// Sends a signal such as `STOP` to a process that runs.
+    pub(super) fn signal_component(&self, name: &str, signal: &str) {
+        let process = self.components.lock().get(name).map(Child::id);
+        if let Some(process) = process {
+            // It is a command of the shell, which every system has.
+            let command = format!("kill -{signal} {process}");
+            let status = Command::new("sh").args(["-c", &command]).status().unwrap();
+            // A process that has ended gets no signal.
+            tracing::debug!(name, signal, %status, "sent a signal");
+        }
+    }
+
+    /// Names and process ids of the running components.
+    pub(super) fn component_processes(&self) -> Vec<(String, u32)> {
+        self.components.lock().iter().map(|(name, child)| (name.clone(), child.id())).collect()
+    }
+
+    pub(super) fn assert_no_panic(&self) {
+        for name in self.component_names() {
+            let log = self.log_of(&name);
+            let panic = log.lines().find(|line| line.contains("panicked at"));
+            assert_eq!(panic, None, "{name}");
+        }
+    }
+
+    /// The folder of the logs.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The version of kube-apiserver.
+    pub(super) async fn version(&self) -> String {
+        let response = self.control.get("/version").await.unwrap();
+        let version: Value = serde_json::from_slice(&response.body).unwrap();
+        object::str_at(&version, "/gitVersion").to_owned()
+    }
+
+    /// Whether claims on devices can be written in their stable version.
+    pub(super) async fn serves_resource_claims(&self) -> bool {
+        serves_resource_claims(&self.control).await
     }
 
     pub(super) fn control(&self) -> &ControlPlane {
@@ -234,6 +320,7 @@ impl Plane {
             .arg(self.kubeconfig_file(&component))
             .args(["--metrics-bind-address=0", "--health-probe-bind-address=0"])
             .args(["--leader-elect", "--leader-election-namespace", NAMESPACE])
+            .args(self.webhooks.flags(&component))
             .args(&flags)
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
@@ -254,6 +341,7 @@ impl Plane {
             loop {
                 let listed = api.list_dynamic(&POD, RESERVATION).await;
                 for pod in listed.map(|list| list.items).unwrap_or_default() {
+                    report_device_of_annotation(&account_api, &pod).await;
                     if known.insert(object::uid(&pod).to_owned()) {
                         let options = kai_reservation::Options {
                             pod: kai_runtime::key_of(&pod),
@@ -283,10 +371,7 @@ impl Plane {
         name: &str,
         nodes: NodeGroup,
     ) -> TestCluster<Arc<Self>> {
-        let labels =
-            nodes.labels.into_iter().chain([(label::NODE_POOL.to_owned(), name.to_owned())]).collect();
-        let group = NodeGroup { name: name.to_owned(), labels, ..nodes };
-        self.add_nodes(&group).await;
+        self.add_pool_nodes(name, NodeGroup { name: name.to_owned(), ..nodes }).await;
         let metadata = json!({"name": name, "labels": {NAMESPACE_LABEL.0: NAMESPACE_LABEL.1}});
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
         self.api.create_dynamic(&kind::NAMESPACE, "", &namespace).await.unwrap();
@@ -313,7 +398,10 @@ impl Plane {
         TestCluster::attach(Arc::clone(self), self.api.clone(), scope).await
     }
 
-    async fn add_nodes(&self, group: &NodeGroup) {
+    /// Creates nodes with the label of a pool.
+    pub(super) async fn add_pool_nodes(&self, pool: &str, nodes: NodeGroup) {
+        let pool = (label::NODE_POOL.to_owned(), pool.to_owned());
+        let group = &NodeGroup { labels: nodes.labels.into_iter().chain([pool]).collect(), ..nodes };
         for at in 0..group.count {
             let made = node::node(group, at, &self.clock.time());
             let made = self.api.create_dynamic(&NODE, "", &made).await.unwrap();
@@ -342,14 +430,22 @@ impl Plane {
         self.api.delete_collection_dynamic(&POD, name).await.unwrap();
         wait_until("the pods are gone", || async { cluster.list(&POD).await.is_empty() }).await;
         wait_until("no GPU is reserved", || async { cluster.reservations().await.is_empty() }).await;
-        for kind in [NODE, QUEUE.clone()] {
-            for item in self.in_pool(&kind, name).await {
-                self.api
-                    .delete_dynamic(&kind, &kai_runtime::key_of(&item), &DeleteOptions::default())
-                    .await
-                    .unwrap();
-            }
+        for node in self.in_pool(&NODE, name).await {
+            let key = kai_runtime::key_of(&node);
+            self.api.delete_dynamic(&NODE, &key, &DeleteOptions::default()).await.unwrap();
         }
+        // The webhook refuses to delete a queue while it has queues below it, or pods.
+        wait_until("the queues are deleted", || async {
+            for queue in self.in_pool(&QUEUE, name).await {
+                let key = kai_runtime::key_of(&queue);
+                match self.api.delete_dynamic(&QUEUE, &key, &DeleteOptions::default()).await {
+                    Err(error) if error.code() == 403 => {}
+                    deleted => drop(deleted.unwrap()),
+                }
+            }
+            self.in_pool(&QUEUE, name).await.is_empty()
+        })
+        .await;
     }
 
     fn stop_scheduler(&self, pool: &str) {
@@ -372,6 +468,25 @@ impl Plane {
         let log = tokio::fs::read_to_string(self.control.audit_file()).await.unwrap();
         log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
+}
+
+/// Before Kubernetes 1.31 the status of a pod has no devices: the simulated kubelet's annotation has them too. The program
+/// would ask the driver there.
+async fn report_device_of_annotation(account_api: &Api, pod: &Value) {
+    let value = |name: &str| pod["metadata"]["annotations"][name].as_str().unwrap_or_default();
+    let device = value(well_known::GPU_DEVICES);
+    let in_status = pod.pointer("/status/containerStatuses/0/allocatedResourcesStatus").is_some();
+    let runs = object::str_at(pod, "/status/phase") == "Running";
+    if runs && !in_status && !device.is_empty() && value(annotation::RESERVED_GPU).is_empty() {
+        let reported = json!({"metadata": {"annotations": {annotation::RESERVED_GPU: device}}});
+        // A failed write is repeated with the next list.
+        let _ = account_api.patch_dynamic(&POD, &kai_runtime::key_of(pod), Part::Main, &reported).await;
+    }
+}
+
+async fn serves_resource_claims(control: &ControlPlane) -> bool {
+    let group = control.get("/apis/resource.k8s.io/v1").await;
+    group.is_ok_and(|response| response.status == 200)
 }
 
 fn scheduler_of(pool: &str) -> String {

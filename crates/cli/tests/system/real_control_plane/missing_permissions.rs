@@ -12,6 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
 use std::time::Duration;
 
+/// A component is ready without the right to list this resource.
+const OPTIONAL: &str = "poddisruptionbudgets.policy";
+
 /// Returns how many missing permissions the components reported.
 pub(super) async fn denied_requests_are_reported(plane: &Plane) -> usize {
     let roles = rbac::roles();
@@ -33,21 +36,34 @@ pub(super) async fn denied_requests_are_reported(plane: &Plane) -> usize {
     futures::future::join_all(each).await.into_iter().sum()
 }
 
-fn free_port() -> u16 {
+pub(super) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// The metrics and probes of a component.
+pub(super) struct Endpoints(kube::Client);
+
+impl Endpoints {
+    pub(super) fn of(port: u16) -> Self {
+        Self(connect::plain(&format!("http://127.0.0.1:{port}")).unwrap())
+    }
+
+    pub(super) async fn read(&self, path: &str) -> kube::Result<String> {
+        self.0.request_text(Request::get(path).body(Vec::new()).unwrap()).await
+    }
 }
 
 /// Grants the reported permissions until a component has all that an idle leader needs; returns their number.
 async fn grant_reported(plane: &Plane, account: &str, roles: &[&Role], port: u16) -> usize {
-    let client = connect::plain(&format!("http://127.0.0.1:{port}")).unwrap();
-    let read = async |path: &str| {
-        let request = Request::get(path).body(Vec::new()).unwrap();
-        client.request_text(request).await
-    };
+    let endpoints = Endpoints::of(port);
+    let read = async |path: &str| endpoints.read(path).await;
     wait_until("the component serves its endpoints", || async { read("/healthz").await.is_ok() }).await;
-    // An idle leader needs its lease, and lists and watches its resources.
+    // An idle leader needs its lease, lists and watches its resources, and reads the certificate of its webhooks.
     let is_needed_when_idle = |(_, resource, verb): &(String, String, String)| {
-        verb == "watch" || resource == "leases" || (verb == "list" && watched(roles).contains(resource))
+        verb == "watch"
+            || resource == "leases"
+            || (verb == "list" && watched(roles).contains(resource))
+            || (resource == "secrets" && verb == "get")
     };
     let needs: BTreeSet<Permission> = roles
         .iter()
@@ -68,7 +84,8 @@ async fn grant_reported(plane: &Plane, account: &str, roles: &[&Role], port: u16
         }
         let unknown = denied.difference(&granted).collect::<Vec<_>>();
         assert!(unknown.is_empty(), "{account} lacks permissions that no role grants: {unknown:?}");
-        if new.iter().any(|(_, _, verb)| verb == "list") {
+        let is_required = |(_, resource, verb): &&Permission| verb == "list" && resource != OPTIONAL;
+        if new.iter().copied().any(|permission| is_required(&permission)) {
             // The client retries while the component is not ready.
             let ready = tokio::time::timeout(Duration::from_secs(1), read("/readyz")).await;
             assert!(!matches!(ready, Ok(Ok(_))), "{account} is ready without its informers: {new:?}");

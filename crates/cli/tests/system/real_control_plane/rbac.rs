@@ -61,10 +61,10 @@ pub(super) async fn install(api: &Api) {
     }
 }
 
-/// Its webhooks would have to be reachable for the API server; its requests are tested in `crates/admission`.
-const NOT_STARTED: &str = "admission";
+/// The scenarios start the components themselves; no operator deploys them.
+const NOT_STARTED: &str = "kai-operator";
 
-/// Every role that is bound to a service account of a component that the tests start.
+/// Every role that is bound to a service account of a component.
 pub(super) fn roles() -> Vec<Role> {
     let objects = objects();
     let strings = |rule: &Value, field: &str| -> Vec<String> {

@@ -1,38 +1,68 @@
-//! Random workloads on the real control plane while its programs and the components are killed: `cargo xtask soak`.
+//! Random workloads on the real control plane while its programs, the components and the nodes fail: `cargo xtask soak`.
 //!
-//! Every component runs twice, as processes. One after another is killed with SIGKILL, kube-apiserver and etcd are killed and
-//! restarted, and leases change hands. The [`observer`] checks the laws from watches and from the audit log, without any
-//! code of the components. `KAI_SOAK_MINUTES` sets the duration, `KAI_SOAK_SEED` the random numbers.
+//! Every component runs twice, as processes. They are killed with SIGKILL or stopped for a while, leases change hands,
+//! kube-apiserver, etcd and kube-controller-manager are killed and restarted, and nodes fail. The [`observer`] checks the
+//! [`laws`] from watches and from the audit log, without any code of the components. After every phase of faults the
+//! workloads are reduced to what fits, and the cluster must become quiet.
+//!
+//! `KAI_SOAK_MINUTES` sets the duration, `KAI_SOAK_SEED` the random numbers.
 
+#![expect(clippy::print_stdout, reason = "a run of minutes prints its progress")]
+
+mod audit_log;
+mod faults;
+mod laws;
 mod observer;
+mod workloads;
 
 use super::control_plane::{NAMESPACE, Plane};
-use crate::test_cluster::{PodBuilder, TestCluster};
+use crate::test_cluster::TestCluster;
+use audit_log::AuditLog;
+use faults::Faults;
+use futures::FutureExt as _;
 use kai_clock::Stopwatch;
-use kai_kubetest::control_plane::{Killed, Programs};
-use kai_object as object;
-use kai_runtime::api::{self, DeleteOptions, Part};
-use kai_runtime::kind::{JOB, Key, LEASE, POD, ResourceKind};
-use kai_scheduler::resources::POD_GROUP;
+use kai_kubetest::control_plane::Programs;
 use kai_sim::NodeGroup;
+use kai_sim::node::Taint;
 use observer::Observer;
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
-use serde_json::{Value, json};
+use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
+use workloads::{DEVICES_TAINT, Workloads};
 
 const POOL: &str = "soak";
-const NODES: usize = 3;
+const NODES: usize = 4;
 const GPUS: u32 = 4;
-/// Workloads that exist at a time; together they request more than the nodes have.
-const WORKLOADS_MAX: usize = 14;
-/// How long the cluster may take to become quiet at the end: a lost lease, restarts, backoff.
-const QUIET_WITHIN: Duration = Duration::from_mins(3);
-/// How long a write is repeated while the API server is down.
-const WRITE_WITHIN: Duration = Duration::from_mins(1);
+/// Devices of the node that publishes them in a `ResourceSlice`.
+const DEVICES: u32 = 3;
+/// Faults occur for so long before the cluster must become quiet.
+const PHASE: Duration = Duration::from_secs(75);
+/// Time between faults; changes of the workloads are more frequent.
+const FAULT_PERIOD: Duration = Duration::from_secs(4);
+const PROGRESS_PERIOD: Duration = Duration::from_secs(15);
+/// How long the cluster may take to become quiet: failed nodes, lost leases, restarts, backoff.
+const QUIET_WITHIN: Duration = Duration::from_mins(4);
 
 type Soak = TestCluster<Arc<Plane>>;
+
+struct Random(ChaCha8Rng);
+
+impl Random {
+    /// A number below `limit`.
+    fn below(&mut self, limit: usize) -> usize {
+        self.0.next_u32() as usize % limit
+    }
+
+    fn one_in(&mut self, count: usize) -> bool {
+        self.below(count) == 0
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+}
 
 #[test]
 #[ignore = "needs a real control plane: cargo xtask ci runs it for two minutes; cargo xtask soak --minutes N for longer"]
@@ -46,178 +76,136 @@ fn laws_hold_while_workloads_run_and_processes_are_killed() {
     println!("seed {seed}, {minutes} minutes");
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let plane = Arc::new(Plane::start(&programs, "soak").await);
-        let cluster = plane.test_cluster(POOL, NodeGroup::gpu_nodes(NODES, GPUS)).await;
-        for (queue, quota) in [("a", 8), ("b", 4)] {
-            cluster.create_queue(queue, quota).await;
+        let run = soak(&plane, Duration::from_secs(60 * minutes), seed);
+        if let Err(panic) = AssertUnwindSafe(run).catch_unwind().await {
+            let kept = plane.folder().join("audit.log");
+            let copied = std::fs::copy(plane.control().audit_file(), &kept);
+            println!("logs and observed events are in {} ({copied:?})", plane.folder().display());
+            std::panic::resume_unwind(panic);
         }
-        plane.start_second_replicas();
-        let observer = Observer::start(&plane, i64::from(GPUS));
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let watch = Stopwatch::start();
-        let mut rounds = 0;
-        let mut workloads = Vec::new();
-        while watch.elapsed() < Duration::from_secs(60 * minutes) {
-            rounds += 1;
-            change_workloads(&cluster, &mut rng, rounds, &mut workloads).await;
-            if rounds % 4 == 0 {
-                let what = disturb(&cluster, &mut rng).await;
-                println!("{:6.1} s {what}", watch.elapsed().as_secs_f64());
-            }
-            cluster.sleep(Duration::from_millis(500 + u64::from(rng.next_u32() % 1_500))).await;
-            for name in plane.start_ended_again() {
-                println!("{:6.1} s {name} ended and is started again", watch.elapsed().as_secs_f64());
-            }
-            observer.assert_holds();
-        }
-        println!("{:6.1} s no more faults", watch.elapsed().as_secs_f64());
-        end(&cluster, &observer, &workloads).await;
-        for name in plane.component_names() {
-            let log = plane.log_of(&name);
-            let panic = log.lines().find(|line| line.contains("panicked at"));
-            assert_eq!(panic, None, "{name}");
-        }
-        println!("{:6.1} s passed: {}", watch.elapsed().as_secs_f64(), observer.summary());
     });
 }
 
-/// A submitted workload and the names of what it consists of.
-struct Workload {
-    name: String,
-    kind: &'static str,
-}
-
-/// Creates or deletes a workload.
-async fn change_workloads(cluster: &Soak, rng: &mut ChaCha8Rng, round: usize, workloads: &mut Vec<Workload>) {
-    if workloads.len() >= WORKLOADS_MAX || (!workloads.is_empty() && rng.next_u32().is_multiple_of(4)) {
-        let gone = workloads.swap_remove(rng.next_u32() as usize % workloads.len());
-        delete(cluster, &gone).await;
-        return;
+async fn soak(plane: &Arc<Plane>, time: Duration, seed: u64) {
+    let nodes = NodeGroup { racks: 2, cpu: "16".to_owned(), ..NodeGroup::gpu_nodes(NODES, GPUS) };
+    let cluster = plane.test_cluster(POOL, nodes).await;
+    let with_claims = plane.serves_resource_claims().await;
+    if with_claims {
+        let name = format!("{POOL}-devices");
+        let (key, value) = (DEVICES_TAINT.to_owned(), String::new());
+        let taints = vec![Taint { key, value, effect: "NoSchedule".to_owned() }];
+        let nodes = NodeGroup { name, dra: true, taints, ..NodeGroup::gpu_nodes(1, DEVICES) };
+        plane.add_pool_nodes(POOL, nodes).await;
+    } else {
+        println!("no claims: the server has no resource.k8s.io/v1");
     }
-    let queue = if rng.next_u32().is_multiple_of(2) { "a" } else { "b" };
-    let kind = ["one", "one", "half", "half", "gang", "job", "two"][rng.next_u32() as usize % 7];
-    let name = format!("{kind}-{round}");
-    match kind {
-        "gang" => {
-            let members = 2 + rng.next_u32() as usize % 3;
-            let metadata = json!({"name": name, "labels": {"kai.scheduler/queue": queue}});
-            create(
-                cluster,
-                &POD_GROUP,
-                json!({"metadata": metadata, "spec": {"minMember": members, "queue": queue}}),
-            )
-            .await;
-            for number in 0..members {
-                let pod = PodBuilder::new(&format!("{name}-{number}"), queue, 1).pod_group(&name);
-                create(cluster, &POD, pod.object).await;
-            }
-        }
-        "job" => {
-            let mut template = PodBuilder::new("x", queue, 1).template();
-            template["spec"]["restartPolicy"] = Value::from("Never");
-            let spec = json!({"parallelism": 2, "completions": 2, "template": template});
-            let metadata = json!({"name": name, "labels": {"kai.scheduler/queue": queue}});
-            create(cluster, &JOB, json!({"metadata": metadata, "spec": spec})).await;
-        }
-        "half" => create(cluster, &POD, PodBuilder::fraction(&name, queue, "0.5").object).await,
-        "two" => create(cluster, &POD, PodBuilder::new(&name, queue, 2).object).await,
-        _ => create(cluster, &POD, PodBuilder::new(&name, queue, 1).object).await,
-    }
-    workloads.push(Workload { name, kind });
-}
-
-async fn delete(cluster: &Soak, workload: &Workload) {
-    match workload.kind {
-        "gang" => {
-            for number in 0..4 {
-                remove(cluster, &POD, &format!("{}-{number}", workload.name)).await;
-            }
-            remove(cluster, &POD_GROUP, &workload.name).await;
-        }
-        "job" => remove(cluster, &JOB, &workload.name).await,
-        _ => remove(cluster, &POD, &workload.name).await,
-    }
-}
-
-/// Creates an object, however long the API server is down. That it exists already means that a response was lost.
-async fn create(cluster: &Soak, kind: &ResourceKind, object: Value) {
-    let object = cluster.complete(kind, object);
-    let namespace = cluster.namespace();
-    repeat(async || match cluster.api().create_dynamic(kind, namespace, &object).await {
-        Err(error) if error.is_conflict() => Ok(()),
-        other => other.map(|_| ()),
-    })
-    .await;
-}
-
-async fn remove(cluster: &Soak, kind: &ResourceKind, name: &str) {
-    let (key, how) = (Key::new(cluster.namespace(), name), DeleteOptions::default().propagate("Background"));
-    repeat(async || match cluster.api().delete_dynamic(kind, &key, &how).await {
-        // It was evicted, or never accepted.
-        Err(error) if error.is_not_found() => Ok(()),
-        other => other.map(|_| ()),
-    })
-    .await;
-}
-
-async fn repeat(write: impl AsyncFn() -> api::Result<()>) {
+    plane.start_second_replicas();
+    let observer = Observer::start(plane, plane.folder(), with_claims);
+    let mut random = Random(ChaCha8Rng::seed_from_u64(seed));
+    let mut workloads = Workloads::prepare(&cluster, with_claims).await;
+    let mut faults = Faults::new();
+    let mut peaks = Peaks::default();
     let watch = Stopwatch::start();
-    while let Err(error) = write().await {
-        assert!(watch.elapsed() < WRITE_WITHIN, "a write fails for a minute: {error}");
-        tokio::time::sleep(Duration::from_millis(300)).await;
+    let (mut phases, mut quiet_times) = (0, Vec::new());
+    while watch.elapsed() < time {
+        phases += 1;
+        println!("{:7.1} s phase {phases}: workloads and faults", watch.elapsed().as_secs_f64());
+        let end = (watch.elapsed() + PHASE).min(time);
+        disturb(&cluster, &observer, &mut random, &mut workloads, &mut faults, (&watch, end)).await;
+        println!("{:7.1} s no more faults", watch.elapsed().as_secs_f64());
+        let becoming_quiet = Stopwatch::start();
+        become_quiet(&cluster, &observer, &mut workloads, &mut faults).await;
+        quiet_times.push(becoming_quiet.elapsed().as_secs());
+        peaks.read(plane);
+        println!("{:7.1} s quiet: {}", watch.elapsed().as_secs_f64(), observer.progress());
     }
-}
-
-/// Kills or deposes something; returns what.
-async fn disturb(cluster: &Soak, rng: &mut ChaCha8Rng) -> String {
-    let plane = &cluster.backend;
-    let pause = Duration::from_millis(u64::from(rng.next_u32() % 3_000));
-    match rng.next_u32() % 8 {
-        0 => {
-            plane.control().restart(Killed::ApiServer, pause).await.unwrap();
-            "kube-apiserver was killed and is ready again".to_owned()
-        }
-        1 => {
-            plane.control().restart(Killed::Store, pause).await.unwrap();
-            "etcd was killed and is ready again".to_owned()
-        }
-        2 => {
-            let leases = cluster.api().list_dynamic(&LEASE, NAMESPACE).await;
-            let Some(lease) = leases.ok().and_then(|leases| {
-                let count = leases.items.len().max(1);
-                leases.items.into_iter().nth(rng.next_u32() as usize % count)
-            }) else {
-                return "no lease could be read".to_owned();
-            };
-            let taken = json!({"spec": {"holderIdentity": "intruder", "leaseDurationSeconds": 2}});
-            let written =
-                cluster.api().patch_dynamic(&LEASE, &kai_runtime::key_of(&lease), Part::Main, &taken).await;
-            format!("the lease {} was taken: {}", object::name(&lease), written.is_ok())
-        }
-        _ => {
-            let names = plane.component_names();
-            let name = &names[rng.next_u32() as usize % names.len()];
-            plane.kill_component(name);
-            tokio::time::sleep(pause).await;
-            plane.start_again(name);
-            format!("{name} was killed")
-        }
-    }
-}
-
-/// Without faults and with fewer workloads than fit, all of them run, and nothing else remains.
-async fn end(cluster: &Soak, observer: &Observer, workloads: &[Workload]) {
-    cluster.backend.start_ended_again();
-    let (kept, gone): (Vec<&Workload>, Vec<&Workload>) =
-        workloads.iter().partition(|workload| matches!(workload.kind, "one" | "half"));
-    for workload in gone.into_iter().chain(kept.iter().copied().skip(NODES * GPUS as usize)) {
-        delete(cluster, workload).await;
-    }
-    observer.wait_until_quiet(QUIET_WITHIN).await;
-    observer.assert_holds();
-    observer.check_audit_log().await;
-    for workload in kept {
-        delete(cluster, workload).await;
-    }
+    workloads.delete_all(&cluster).await;
     observer.wait_until_empty(QUIET_WITHIN).await;
     observer.assert_holds();
+    plane.assert_no_panic();
+    let log = AuditLog::read(&plane.control().audit_file(), NAMESPACE);
+    log.assert_bound_once();
+    println!(
+        "{:7.1} s passed; {phases} phases of faults, quiet after {quiet_times:?} s",
+        watch.elapsed().as_secs_f64()
+    );
+    println!("  workloads: {}", workloads.summary());
+    println!("  faults: {}", faults.summary());
+    println!("  observed: {}", observer.summary());
+    println!("  audit log: {}", log.summary());
+    println!("  peak memory: {}", peaks.summary());
+}
+
+/// Changes workloads and causes faults until `end`.
+async fn disturb(
+    cluster: &Soak,
+    observer: &Observer,
+    random: &mut Random,
+    workloads: &mut Workloads,
+    faults: &mut Faults,
+    (watch, end): (&Stopwatch, Duration),
+) {
+    let say = |what: &str| println!("{:7.1} s {what}", watch.elapsed().as_secs_f64());
+    let (mut next_fault, mut next_progress) =
+        (watch.elapsed() + FAULT_PERIOD, watch.elapsed() + PROGRESS_PERIOD);
+    while watch.elapsed() < end {
+        workloads.change(cluster, random).await;
+        if watch.elapsed() >= next_fault {
+            say(&faults.cause(cluster, random).await);
+            next_fault = watch.elapsed() + FAULT_PERIOD;
+        }
+        for what in faults.end_due(cluster).await {
+            say(&what);
+        }
+        cluster.backend.control().start_controllers_again().unwrap();
+        for name in cluster.backend.start_ended_again() {
+            faults.count("EndedWithoutLease");
+            say(&format!("{name} lost its lease and is started again"));
+        }
+        if watch.elapsed() >= next_progress {
+            say(&observer.progress());
+            next_progress = watch.elapsed() + PROGRESS_PERIOD;
+        }
+        observer.assert_holds();
+        cluster.sleep(Duration::from_millis(300 + random.below(700) as u64)).await;
+    }
+}
+
+/// Ends all faults and deletes workloads until all others fit: then all of them run, and nothing else remains.
+async fn become_quiet(cluster: &Soak, observer: &Observer, workloads: &mut Workloads, faults: &mut Faults) {
+    faults.end_all(cluster).await;
+    workloads.reduce(cluster).await;
+    let plane = &cluster.backend;
+    let incomplete = || {
+        plane.control().start_controllers_again().unwrap();
+        for name in plane.start_ended_again() {
+            println!("          {name} lost its lease and is started again");
+        }
+        workloads.incomplete(observer)
+    };
+    observer.wait_until_quiet(QUIET_WITHIN, incomplete).await;
+    observer.assert_holds();
+    plane.assert_no_panic();
+}
+
+/// The highest memory use of each component in MiB.
+#[derive(Default)]
+struct Peaks(std::collections::BTreeMap<String, u64>);
+
+impl Peaks {
+    /// Reads it from the operating system, where that has it.
+    fn read(&mut self, plane: &Plane) {
+        for (name, process) in plane.component_processes() {
+            let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+            let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().split(' ').next());
+            let peak: u64 = peak.and_then(|kib| kib.parse().ok()).unwrap_or(0) / 1024;
+            let known = self.0.entry(name).or_default();
+            *known = peak.max(*known);
+        }
+    }
+
+    fn summary(&self) -> String {
+        let peaks: Vec<String> = self.0.iter().map(|(name, mib)| format!("{name} {mib} MiB")).collect();
+        peaks.join(", ")
+    }
 }

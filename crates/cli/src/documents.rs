@@ -1,54 +1,60 @@
-//! Reads manifests: YAML with several documents, JSON, and lists of objects.
+//! Reads manifests: YAML with several documents, JSON, and lists of objects; from files or from standard input.
 
-use super::finding::{Finding, Level};
 use anyhow::{Context, Result};
 use kai_object as object;
 use serde_json::Value;
 use std::path::Path;
 
+/// The path that stands for standard input.
+const STDIN: &str = "-";
+
 /// One object of a file, or a document without a kind.
 #[derive(Debug)]
-pub(super) struct Document {
-    pub(super) file: String,
+pub(crate) struct Document {
+    pub(crate) file: String,
     /// Where it begins, from 1.
-    pub(super) line: usize,
-    pub(super) object: Value,
-    pub(super) text: String,
+    pub(crate) line: usize,
+    pub(crate) object: Value,
+    pub(crate) text: String,
 }
 
 impl Document {
-    pub(super) fn kind(&self) -> &str {
+    pub(crate) fn kind(&self) -> &str {
         object::kind(&self.object)
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         object::name(&self.object)
     }
 
-    pub(super) fn namespace(&self) -> &str {
+    pub(crate) fn namespace(&self) -> &str {
         match object::namespace(&self.object) {
             "" => "default",
             namespace => namespace,
         }
     }
 
-    pub(super) fn finding(&self, level: Level, rule: &'static str, message: String) -> Finding {
-        let object = match (self.kind(), self.name()) {
+    /// Such as `Queue team-a`.
+    pub(crate) fn subject(&self) -> String {
+        match (self.kind(), self.name()) {
             ("", _) => "configuration".to_owned(),
             (kind, name) => format!("{kind} {name}"),
-        };
-        Finding { file: self.file.clone(), line: self.line, level, rule, object, message }
+        }
     }
 }
 
 /// The documents of a file; empty ones are left out.
-pub(super) fn read(path: &Path) -> Result<Vec<Document>> {
+pub(crate) fn read(path: &Path) -> Result<Vec<Document>> {
     let file = path.display().to_string();
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read `{file}`"))?;
+    let text = if path == Path::new(STDIN) {
+        std::io::read_to_string(std::io::stdin()).context("cannot read standard input")?
+    } else {
+        std::fs::read_to_string(path).with_context(|| format!("cannot read `{file}`"))?
+    };
     parse(&file, &text)
 }
 
-pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Document>> {
+pub(crate) fn parse(file: &str, text: &str) -> Result<Vec<Document>> {
     let mut documents = Vec::new();
     for (line, part) in split(text) {
         let value: Value = serde_saphyr::from_str(&part).with_context(|| {
