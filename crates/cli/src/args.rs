@@ -2,6 +2,7 @@
 
 mod group;
 mod lint;
+mod migrate;
 mod simulate;
 #[cfg(feature = "embedded")]
 mod up;
@@ -9,6 +10,7 @@ mod view;
 
 pub(crate) use group::{Format, Group};
 pub(crate) use lint::Lint;
+pub(crate) use migrate::{Migrate, MigrateCheck, MigrateCommand};
 pub(crate) use simulate::Simulate;
 #[cfg(feature = "embedded")]
 pub(crate) use up::Up;
@@ -56,6 +58,8 @@ pub(crate) enum Command {
     Lint(Lint),
     /// Display the pod groups that workloads would get, before they are submitted.
     Group(Group),
+    /// Find out what will differ when a cluster moves over from KAI.
+    Migrate(Migrate),
     /// Print the custom resource definitions as YAML.
     Crds(Crds),
     /// Do what a hook of the chart does around an installation.

@@ -10,6 +10,7 @@ pub mod embedded;
 mod group;
 mod hook;
 mod lint;
+mod migrate;
 mod plan;
 mod render;
 mod simulate;
@@ -30,8 +31,8 @@ const BAD_INPUT: u8 = 2;
 
 /// Runs a command line with the plugins that a configuration may name.
 ///
-/// Exit codes: 0 success, 1 the audit found a violation, `kai lint` an error or `kai group` a workload that cannot be
-/// grouped, 2 invalid input.
+/// Exit codes: 0 success, 1 the audit found a violation, `kai lint` an error, `kai group` a workload that cannot be
+/// grouped or `kai migrate check` something unsupported, 2 invalid input.
 pub fn run(args: impl IntoIterator<Item = OsString>, extensions: &Extensions) -> ExitCode {
     let args = match Args::read(args) {
         Ok(args) => args,
@@ -65,6 +66,7 @@ fn perform(args: Args, extensions: &Extensions) -> Result<ExitCode> {
         Command::Simulate(args) => simulate::run(&args, plugins),
         Command::Lint(args) => lint::run(&args, plugins),
         Command::Group(args) => group::run(&args),
+        Command::Migrate(args) => migrate::run(&args, plugins),
         Command::Crds(args) => {
             print(&crds::run(&args)?)?;
             Ok(ExitCode::SUCCESS)

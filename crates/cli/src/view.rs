@@ -4,7 +4,7 @@
 //! view models as tables or JSON, once or repeatedly. No scheduler has to run.
 
 mod age;
-mod connection;
+pub(crate) mod connection;
 mod jobs;
 mod nodes;
 mod output;

@@ -97,7 +97,7 @@ fn compare(recording: &Recording) -> Result<CaseOutcome> {
     let mut snapshot = snapshot::read(&recording.name, Cursor::new(&recording.snapshot), Limits::default())?;
     snapshot.config.engine.search = SearchDepth::Kai;
     let policy = Policy::resolve(&snapshot.config.engine, &snapshot.engine_params(), &PluginSet::builtin());
-    let (objects, config) = (snapshot.objects.clone(), snapshot.config.engine.clone());
+    let config = snapshot.config.engine.clone();
     let mut input = TestCluster::default();
     snapshot.into_store().drain(|delta| input.deltas.push(delta));
     let mut cluster = input.build();
@@ -114,8 +114,7 @@ fn compare(recording: &Recording) -> Result<CaseOutcome> {
         return Ok(CaseOutcome::Passed);
     }
     let facts = Facts {
-        cluster: &input,
-        objects: &objects,
+        deltas: &input.deltas,
         config: &config,
         max_consolidation_victims: policy.params.max_consolidation_victims,
     };

@@ -70,8 +70,7 @@ fn run_case(case: &Case, objects: &Path) -> Result<CaseOutcome> {
     }
     let session = Session::load(case, objects)?;
     let by_design = difference::explain(&Facts {
-        cluster: &session.cluster,
-        objects: &session.objects,
+        deltas: &session.cluster.deltas,
         config: &config,
         max_consolidation_victims: policy.params.max_consolidation_victims,
     });

@@ -12,18 +12,18 @@ const USER_AGENT: &str = "kai-cli";
 /// How long the first response may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
-pub(super) struct Connection {
-    pub(super) api: Api,
+pub(crate) struct Connection {
+    pub(crate) api: Api,
     /// Default namespace of the context.
-    pub(super) namespace: String,
-    pub(super) url: String,
+    pub(crate) namespace: String,
+    pub(crate) url: String,
     /// Optional APIs that the cluster serves.
-    pub(super) offered: ServedApis,
+    pub(crate) offered: ServedApis,
 }
 
 impl Connection {
     /// Connects, and waits for a first response.
-    pub(super) async fn open(kubeconfig: Option<PathBuf>, context: Option<String>) -> Result<Self> {
+    pub(crate) async fn open(kubeconfig: Option<PathBuf>, context: Option<String>) -> Result<Self> {
         let config = connect::config(kubeconfig, context).await.map_err(|error| {
             let hint = "select a kubeconfig with --kubeconfig, and one of its contexts with --context; `kai up` starts \
                         a cluster for trials";
@@ -46,7 +46,7 @@ impl Connection {
     }
 
     /// Adds the cluster and a hint to an error of the reader.
-    pub(super) fn explain(&self, error: reader::Error) -> anyhow::Error {
+    pub(crate) fn explain(&self, error: reader::Error) -> anyhow::Error {
         let url = &self.url;
         match error {
             reader::Error::NotInstalled { plural, api_version } => anyhow!(

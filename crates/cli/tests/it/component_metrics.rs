@@ -48,9 +48,9 @@ const CONTROLLERS: [&str; 14] = [
 ];
 
 /// A process that ends with the test.
-struct Component {
+pub(super) struct Component {
     name: &'static str,
-    port: u16,
+    pub(super) port: u16,
     child: Child,
 }
 
@@ -64,7 +64,7 @@ impl Drop for Component {
 
 #[expect(clippy::unwrap_used, reason = "a panic shows where a test failed")]
 impl Component {
-    fn start(name: &'static str, flags: &[&str], kubeconfig: &Path) -> Self {
+    pub(super) fn start(name: &'static str, flags: &[&str], kubeconfig: &Path) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let child = Command::new(env!("CARGO_BIN_EXE_kai"))
             .args([name, "--kubeconfig"])

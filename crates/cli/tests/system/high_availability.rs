@@ -43,7 +43,8 @@ pub(crate) async fn start(
     (cluster, terms)
 }
 
-fn join(cluster: &mut Cluster, options: &ComponentOptions, terms: &Terms) -> SchedulerHandle {
+/// Runs two replicas of every component.
+pub(crate) fn join(cluster: &mut Cluster, options: &ComponentOptions, terms: &Terms) -> SchedulerHandle {
     let (clock, scheduler) = (cluster.clock(), SchedulerHandle::default());
     for (component, names) in REPLICAS {
         for name in names {

@@ -18,6 +18,7 @@ mod hostile_tenants;
 mod kai_roles;
 mod late_conditions;
 mod lost_responses;
+mod migration;
 mod node_failure;
 mod node_pools;
 mod older_resource_api;

@@ -7,7 +7,7 @@ use super::case::{Case, ObjectsFile};
 use crate::test_cluster::TestCluster;
 use anyhow::{Context, Result};
 use kai_cache::snapshot::{self, Limits};
-use kai_cache::{Objects, Settings, Store};
+use kai_cache::{Settings, Store};
 use kai_engine::Delta;
 use kai_engine::input::{GpuRequest, PodPhase};
 use kai_units::Timestamp;
@@ -21,7 +21,6 @@ const SCALE: i64 = 10;
 
 pub(super) struct Session {
     pub(super) cluster: TestCluster,
-    pub(super) objects: Objects,
     pub(super) now: Timestamp,
 }
 
@@ -42,12 +41,12 @@ impl Session {
             ..Settings::default()
         };
         let mut cluster = TestCluster::default();
-        Store::of(settings, objects.clone()).drain(|delta| cluster.deltas.push(delta));
+        Store::of(settings, objects).drain(|delta| cluster.deltas.push(delta));
         put_statuses(&mut cluster, case);
         if counts_small_gpus(case) {
             enlarge_gpus(&mut cluster);
         }
-        Ok(Self { cluster, objects, now })
+        Ok(Self { cluster, now })
     }
 }
 
