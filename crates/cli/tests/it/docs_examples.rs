@@ -16,3 +16,8 @@ fn simulating_examples_are_current() {
 fn workload_examples_are_current() {
     console::assert_examples_are_current("docs/workloads.md", "$ kai ", env!("CARGO_BIN_EXE_kai"), 1);
 }
+
+#[test]
+fn migrating_examples_are_current() {
+    console::assert_examples_are_current("docs/migrating.md", "$ kai ", env!("CARGO_BIN_EXE_kai"), 1);
+}

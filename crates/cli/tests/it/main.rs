@@ -2,6 +2,7 @@
 
 mod component_metrics;
 mod docs_examples;
+mod generated_pages;
 mod group;
 mod invalid_files;
 mod invalid_objects;

@@ -8,6 +8,7 @@ mod admission;
 mod bind_failures;
 mod consolidation;
 mod disruption_budgets;
+mod documents;
 mod eviction;
 mod fault_injection;
 mod gang_scheduling;

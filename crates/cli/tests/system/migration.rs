@@ -6,7 +6,10 @@
 
 use crate::high_availability::{self, REPLICAS, Terms};
 use crate::test_cluster::{PodBuilder, TestCluster};
+use kai_admission::queue::QuotaValidation;
+use kai_admission::{pod, podgroup, queue, topology};
 use kai_api::{Config, SchedulingShard};
+use kai_cli::embedded::admission::pod_options;
 use kai_components::{Component, ComponentOptions, SchedulerHandle};
 use kai_object as object;
 use kai_operator::Images;
@@ -100,7 +103,21 @@ async fn installed_by_kai(cluster: &TestCluster) -> Vec<(ResourceKind, Value)> {
     objects
 }
 
+/// Serves the webhooks under the names of their Services, whichever pods are behind them.
+fn serve_webhooks(cluster: &Cluster) {
+    let api = cluster.api().clone();
+    let routers = [
+        ("admission", pod::router(pod_options()).merge(topology::router())),
+        ("podgroup-controller", podgroup::router()),
+        ("queue-controller", queue::router(api, QuotaValidation::Disabled)),
+    ];
+    for (service, router) in routers {
+        cluster.server().core().webhooks.serve(&format!("{service}.{INSTALLATION}.svc"), router);
+    }
+}
+
 async fn install_kai(cluster: &TestCluster) {
+    serve_webhooks(&cluster.backend);
     for name in [INSTALLATION, RESERVATIONS, "kai-scale-adjust"] {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         cluster.api().ensure_dynamic(&NAMESPACE, "", &namespace).await.unwrap();

@@ -60,8 +60,12 @@ impl TestCluster {
     /// Starts a cluster of nodes with eight GPUs each and the admission webhooks of an installation. Pods that share a GPU
     /// have to be prepared by them.
     pub(crate) async fn with_admission(nodes: usize, pods: pod::Options) -> Self {
+        Self::with_admission_of(nodes, 8, pods).await
+    }
+
+    pub(crate) async fn with_admission_of(nodes: usize, gpus: u32, pods: pod::Options) -> Self {
         let options = ComponentOptions::default();
-        let nodes = [NodeGroup::gpu_nodes(nodes, 8)];
+        let nodes = [NodeGroup::gpu_nodes(nodes, gpus)];
         let cluster = Self::with_options(1, nodes, &options).await;
         admission::install(&cluster.backend, pods).await.unwrap();
         cluster

@@ -128,7 +128,7 @@ fn budgets_and_contradicting_queues_differ() {
     });
     expect(&of_objects(&[budget]), Level::Differs, "disruption-budgets", "n/web");
     let mut small = queue("small", "2026-01-01T00:00:00Z");
-    small["spec"]["resources"]["gpu"]["limit"] = json!(0);
+    small["spec"]["resources"]["gpu"] = json!({"quota": 4, "limit": 2, "overQuotaWeight": 1});
     expect(&of_objects(&[small]), Level::Differs, "A16", "Queue small");
 }
 
