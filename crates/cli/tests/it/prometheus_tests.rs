@@ -30,7 +30,8 @@ const COMPONENTS: [(&str, &str, &[&str]); 5] = [
     ("queue-controller", "queue-controller", &["--enable-webhook=false"]),
 ];
 /// Metrics of alerts that only exist once something has failed, or where webhooks are served over TLS.
-const ONLY_AFTER_A_FAULT: [&str; 5] = [
+const ONLY_AFTER_A_FAULT: [&str; 6] = [
+    "kai_scenario_search_action_budget_exhausted_total",
     "kai_component_degraded",
     "kai_api_requests_denied_total",
     "kai_api_invalid_objects_total",
@@ -140,6 +141,30 @@ fn every_alert_has_a_line_in_the_runbook() {
     assert!(names.len() >= 15, "{names:?}");
     for name in names {
         assert!(page.contains(&format!("| `{name}` |")), "docs/monitoring.md has no line for {name}");
+    }
+}
+
+/// Whether some source file of a crate has a text.
+fn is_in_the_code(folder: &Path, text: &str) -> bool {
+    std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).any(|path| {
+        let is_source = path.extension().is_some_and(|extension| extension == "rs");
+        if path.is_dir() {
+            is_in_the_code(&path, text)
+        } else {
+            is_source && std::fs::read_to_string(&path).unwrap().contains(text)
+        }
+    })
+}
+
+#[test]
+fn metrics_that_a_healthy_run_does_not_have_are_in_the_code() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for name in ONLY_AFTER_A_FAULT {
+        let short = name.trim_start_matches("kai_").trim_start_matches("controller_runtime_webhook_");
+        let is_known = std::fs::read_dir(&crates)
+            .unwrap()
+            .any(|entry| is_in_the_code(&entry.unwrap().path().join("src"), &format!("\"{short}\"")));
+        assert!(is_known, "no component has a metric {name}");
     }
 }
 

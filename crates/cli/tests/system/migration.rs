@@ -299,8 +299,11 @@ async fn installation_of_kai_is_taken_over_without_disturbing_workloads_and_give
         })
         .await;
     assert!(images(&cluster).await.iter().all(|image| image.starts_with("registry.example/ours/")));
-    let leader = high_availability::leader(&cluster, Component::Scheduler).await;
-    assert!(leader.is_some(), "the lease of KAI's scheduler is taken over");
+    cluster
+        .wait_until("the lease of KAI's scheduler is taken over", async || {
+            high_availability::leader(&cluster, Component::Scheduler).await.is_some()
+        })
+        .await;
 
     // New work continues on what KAI left: the second half joins the shared GPU.
     cluster.create_pod(PodBuilder::fraction("half-1", "research", "0.5")).await;
