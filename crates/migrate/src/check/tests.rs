@@ -1,3 +1,5 @@
+//! One test per source of findings.
+
 use super::*;
 use kai_operator::Apis;
 
