@@ -24,7 +24,7 @@ use kai_operator::{Facts, read};
 use kai_runtime::kind::{self, NODE, POD, ResourceKind};
 use kai_scheduler::resources::{POD_GROUP, QUEUE};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ const PAGES: [(&str, usize); 12] = [
     ("docs/high-availability.md", 1),
     ("docs/monitoring.md", 1),
     ("docs/upgrading.md", 1),
-    ("tests/documented-by-kai.md", 12),
+    ("tests/documented-by-kai.md", 16),
 ];
 
 #[derive(Debug, PartialEq)]
@@ -197,7 +197,10 @@ async fn check_section(page: &str, text: &str) {
     let (count, gpus, racks) = nodes(text);
     let cluster = TestCluster::with_admission_of(count, gpus, pod_options()).await;
     for (index, rack) in racks.iter().enumerate() {
-        let labels = json!({"metadata": {"labels": {"topology.kubernetes.io/rack": rack}}});
+        let labels =
+            ["topology.kubernetes.io/rack", "topology.test/rack-domain", "topology.test/zone-domain"];
+        let labels: BTreeMap<&str, &str> = labels.into_iter().map(|label| (label, rack.as_str())).collect();
+        let labels = json!({"metadata": {"labels": labels}});
         cluster.patch(&NODE, &format!("node-{}", index + 1), &labels).await;
     }
     for (index, part) in parts.iter().enumerate() {
