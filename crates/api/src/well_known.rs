@@ -315,6 +315,8 @@ pub mod name {
     pub const RESOURCE_RESERVATION: &str = "kai-resource-reservation";
     /// Namespace and service account of scaling pods.
     pub const SCALE_ADJUST: &str = "kai-scale-adjust";
+    /// `schedulerName` of scaling pods, which no scheduler places.
+    pub const SCALING_POD_SCHEDULER: &str = "kai-scaling-pod";
     /// The only `Config` object that has an effect.
     pub const CONFIG: &str = "kai-config";
     /// Queue of workloads that name none.

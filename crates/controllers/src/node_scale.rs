@@ -2,7 +2,7 @@
 //!
 //! Fractions of GPUs are annotations, and devices are claims (DRA): an autoscaler does not add a node for them. For
 //! unschedulable pods with such requests the adjuster creates scaling pods, which request whole GPUs, and deletes them when
-//! they are not needed any more. [`observed`] reduces the watched objects, [`plan`] decides, [`scaling_pod`] builds a pod;
+//! these pods are bound, gone, or blocked by something that a new node does not remove. [`observed`] reduces the watched objects, [`plan`] decides, [`scaling_pod`] builds a pod;
 //! this module watches and writes.
 //! Nothing is kept but the time of the last deletion: after one, no pod is created for the cool-down, in which the
 //! scheduler places pods on the new node. A start counts as a deletion.
@@ -293,7 +293,7 @@ impl Adjuster {
         if !is_current {
             return Ok(());
         }
-        let name = scaling_pod::name(&self.observed.lock(), &self.options, creation);
+        let name = scaling_pod::pod_name(&self.observed.lock(), &self.options, creation);
         let pod = scaling_pod::build(&self.options, creation, &source, &name, owner);
         match self.api.create_dynamic(&POD, &self.options.namespace, &pod).await {
             Ok(created) => self.remember(&created),

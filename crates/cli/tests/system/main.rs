@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic shows where a test failed")]
 
 mod admission;
+mod autoscaling;
 mod bind_failures;
 mod consolidation;
 mod disruption_budgets;
@@ -20,6 +21,7 @@ mod late_conditions;
 mod lost_responses;
 mod node_failure;
 mod node_pools;
+mod numa;
 mod older_resource_api;
 mod plugins;
 mod queue_limits;

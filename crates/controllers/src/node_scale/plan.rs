@@ -126,12 +126,12 @@ pub fn plan(observed: &Observed, limits: &Limits) -> Plan {
     units.sort_by(|a, b| (a.created, a.key).cmp(&(b.created, b.key)));
     let eligible: BTreeMap<&Key, &Item<'_>> =
         units.iter().flat_map(|unit| &unit.items).map(|item| (item.key, item)).collect();
-    let mut bins = Vec::new();
+    let mut existing: BTreeMap<&Key, Bin<'_>> = BTreeMap::new();
     let mut sources = BTreeSet::new();
     for (key, scaling) in &observed.scaling {
         match keep(observed, scaling, &eligible, &mut sources) {
             Ok(source) => {
-                bins.extend(source.map(|item| Bin::existing(scaling, item)));
+                existing.extend(source.map(|item| (item.key, Bin::existing(scaling, item))));
                 if !scaling.has_condition && !scaling.is_deleting {
                     plan.mark.push(key.clone());
                 }
@@ -142,6 +142,9 @@ pub fn plan(observed: &Observed, limits: &Limits) -> Plan {
             }
         }
     }
+    // In the order in which they were created, so that every pod is assigned to the same one again.
+    let in_order = units.iter().flat_map(|unit| &unit.items);
+    let mut bins: Vec<Bin<'_>> = in_order.filter_map(|item| existing.remove(item.key)).collect();
     for unit in &units {
         let unassigned: Vec<_> = unit.items.iter().filter(|item| !sources.contains(item.key)).collect();
         // Copies nothing for a pod that fits beside others.

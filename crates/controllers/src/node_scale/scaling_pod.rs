@@ -1,11 +1,13 @@
 //! The scaling pod of a pending pod: it requests whole GPUs, so that autoscalers see what annotations and claims request.
 //!
-//! It is scheduled by the default scheduler, and its process ends at once: it succeeds as soon as its node has arrived.
+//! It names a scheduler that does not exist, so that it stays pending until its pods are bound: an autoscaler places all
+//! pending pods together, on free capacity and on new nodes, so that the pods of a gang count together. KAI's scaling pods
+//! are scheduled and end at once; those of a gang would use the same free GPU one after the other, and cause no node.
 
 use super::Options;
 use super::observed::Observed;
 use super::plan::Creation;
-use kai_api::well_known::{annotation, label, label_value, resource};
+use kai_api::well_known::{annotation, label, label_value, name, resource};
 use kai_object as object;
 use kai_runtime::Key;
 use kai_units::Quantity;
@@ -34,6 +36,7 @@ pub fn build(options: &Options, creation: &Creation, source: &Value, name: &str,
         resource::MEMORY: creation.memory.to_string(),
     });
     let mut spec = json!({
+        "schedulerName": name::SCALING_POD_SCHEDULER,
         "serviceAccountName": options.service_account,
         // Its process needs no API server.
         "automountServiceAccountToken": false,
@@ -83,7 +86,7 @@ pub fn unschedulable(now: &str) -> Value {
 
 /// The name of a scaling pod: `NAMESPACE-NAME`, as in KAI. Where that is too long, or another pod's scaling pod has it, a
 /// part of the uid tells them apart.
-pub fn name(observed: &Observed, options: &Options, creation: &Creation) -> String {
+pub fn pod_name(observed: &Observed, options: &Options, creation: &Creation) -> String {
     let Key { namespace, name } = &creation.source;
     let plain = format!("{namespace}-{name}");
     let taken = observed.scaling.get(&Key::new(&options.namespace, &plain));

@@ -61,8 +61,9 @@ pub(super) async fn install(api: &Api) {
     }
 }
 
-/// The scenarios start the components themselves; no operator deploys them.
-const NOT_STARTED: &str = "kai-operator";
+/// The scenarios start the components themselves; no operator deploys them. The nodes have no kubelet with a socket.
+/// `autoscaling` starts the node scale adjuster on a control plane of its own.
+pub(super) const NOT_STARTED: [&str; 3] = ["kai-operator", "node-scale-adjuster", "numa-placement-exporter"];
 
 /// Every role that is bound to a service account of a component.
 pub(super) fn roles() -> Vec<Role> {
@@ -71,7 +72,7 @@ pub(super) fn roles() -> Vec<Role> {
         let values = rule[field].as_array().cloned().unwrap_or_default();
         values.iter().filter_map(Value::as_str).map(str::to_owned).collect()
     };
-    let is_started = |binding: &&Value| object::str_at(binding, "/subjects/0/name") != NOT_STARTED;
+    let is_started = |binding: &&Value| !NOT_STARTED.contains(&object::str_at(binding, "/subjects/0/name"));
     let bindings = objects.iter().filter(|made| object::kind(made).ends_with("Binding")).filter(is_started);
     let of = |binding: &Value| {
         let role = objects.iter().find(|made| {

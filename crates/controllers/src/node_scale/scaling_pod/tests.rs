@@ -36,7 +36,7 @@ fn scaling_pod_requests_whole_gpus_where_its_pod_could_run() {
     assert_eq!(pod["spec"]["containers"][0]["resources"], resources);
     assert_eq!(pod["spec"]["nodeSelector"], json!({"zone": "b"}));
     assert_eq!(pod["spec"]["tolerations"][0]["key"], "gpu");
-    assert_eq!(pod["spec"].get("schedulerName"), None, "the default scheduler places it");
+    assert_eq!(pod["spec"]["schedulerName"], "kai-scaling-pod", "no scheduler places it");
     assert_eq!(pod["metadata"]["annotations"]["cluster-autoscaler.kubernetes.io/safe-to-evict"], "true");
     assert_eq!(pod["metadata"]["ownerReferences"][0]["uid"], "account");
     let read = ScalingPod::of(&Pod::deserialize(&pod).unwrap());
@@ -74,13 +74,13 @@ fn affinity_to_pods_keeps_its_namespace_and_drops_terms_that_only_the_source_sat
 #[test]
 fn names_are_those_of_kai_and_stay_valid_and_distinct() {
     let (options, mut observed) = (Options::default(), Observed::default());
-    assert_eq!(name(&observed, &options, &creation("a", "b-c")), "a-b-c");
+    assert_eq!(pod_name(&observed, &options, &creation("a", "b-c")), "a-b-c");
     let other = ScalingPod { source: Some(Key::new("a-b", "c")), ..ScalingPod::default() };
     observed.scaling.insert(Key::new("kai-scale-adjust", "a-b-c"), other);
-    assert_eq!(name(&observed, &options, &creation("a", "b-c")), "a-b-c-0a1b2c3d-4e5f");
-    assert_eq!(name(&observed, &options, &creation("a-b", "c")), "a-b-c");
+    assert_eq!(pod_name(&observed, &options, &creation("a", "b-c")), "a-b-c-0a1b2c3d-4e5f");
+    assert_eq!(pod_name(&observed, &options, &creation("a-b", "c")), "a-b-c");
     let long = creation("team", &"x".repeat(253));
-    let made = name(&observed, &options, &long);
+    let made = pod_name(&observed, &options, &long);
     assert!(made.len() <= 253 && made.ends_with("-0a1b2c3d-4e5f"), "{made}");
     let source = json!({"metadata": {"name": "x".repeat(253), "namespace": "team"}});
     let pod = build(&options, &long, &source, &made, None);
