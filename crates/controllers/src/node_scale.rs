@@ -78,7 +78,7 @@ impl Default for Options {
 
 /// Runs the node scale adjuster. Never returns.
 pub async fn run(mut process: Process, options: Options) {
-    let claims = super::podgroup::claim_kind(&process.api).await;
+    let claims = super::podgroup::claim_kind(&process.api).await.filter(|_| options.limits.with_claims);
     let adjuster = Adjuster {
         observed: Mutex::new(Observed { groups: Some(BTreeMap::new()), ..Observed::default() }),
         queue: WorkQueue::measured(CONTROLLER, &process.metrics),
@@ -140,9 +140,7 @@ impl Adjuster {
     }
 
     async fn watch_claims(&self, health: &Health, kind: Option<ResourceKind>) {
-        let Some(kind) = kind.filter(|_| self.options.limits.with_claims) else {
-            return std::future::pending().await;
-        };
+        let Some(kind) = kind else { return std::future::pending().await };
         let source = Source { need: Need::Optional, ..Source::all(kind) };
         let convert = |claim: Value| (kai_runtime::key_of(&claim), observed::claimed_devices(&claim));
         self.watch(health, "resourceclaims", source, convert, |observed| Some(&mut observed.claims)).await;
@@ -227,25 +225,32 @@ impl Adjuster {
     async fn adjust(&self) -> api::Result<Action> {
         let plan = plan::plan(&self.observed.lock(), &self.options.limits);
         self.log(&plan);
+        // A failure of one object delays no other; the last one decides when the pass is repeated.
+        let mut result = Ok(Action::AwaitChange);
+        let mut note = |written: api::Result<()>| {
+            if let Err(error) = written {
+                result = Err(error);
+            }
+        };
         for deletion in &plan.delete {
-            self.delete(deletion).await?;
+            note(self.delete(deletion).await);
         }
         for key in &plan.mark {
-            self.mark(key).await?;
+            note(self.mark(key).await);
         }
         if plan.create.is_empty() {
-            return Ok(Action::AwaitChange);
+            return result;
         }
         let passed = self.last_deletion.lock().elapsed();
         if let Some(left) = COOL_DOWN.checked_sub(passed).filter(|left| !left.is_zero()) {
             tracing::debug!(pods = plan.create.len(), seconds = left.as_secs(), "cool-down after a deletion");
-            return Ok(Action::RequeueAfter(left));
+            return result.and(Ok(Action::RequeueAfter(left)));
         }
         let owner = self.owner().await;
         for creation in &plan.create {
-            self.create(creation, owner.as_deref()).await?;
+            note(self.create(creation, owner.as_deref()).await);
         }
-        Ok(Action::AwaitChange)
+        result
     }
 
     fn log(&self, plan: &Plan) {
@@ -264,9 +269,12 @@ impl Adjuster {
     async fn delete(&self, deletion: &Deletion) -> api::Result<()> {
         let Deletion { pod, uid, reason } = deletion;
         let options = DeleteOptions { uid: Some(uid.clone()), ..DeleteOptions::default() }.immediately();
-        // The clock starts with the request: its response may be lost.
-        *self.last_deletion.lock() = Instant::now();
-        match self.api.delete_dynamic(&POD, pod, &options).await {
+        let deleted = self.api.delete_dynamic(&POD, pod, &options).await;
+        // The response may be lost although the pod is deleted.
+        if deleted.as_ref().err().is_none_or(api::Error::is_transient) {
+            *self.last_deletion.lock() = Instant::now();
+        }
+        match deleted {
             // A conflict is a failed precondition: another pod has the name.
             Err(error) if !error.is_not_found() && !error.is_conflict() => return Err(error),
             Ok(_) | Err(_) => {}

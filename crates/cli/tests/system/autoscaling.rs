@@ -7,7 +7,8 @@ use crate::resource_claims;
 use crate::test_cluster::{PodBuilder, TestCluster};
 use autoscaler::ScaleDown;
 use kai_api::well_known::name::{RESOURCE_RESERVATION, SCALE_ADJUST as SCALING};
-use kai_cli::embedded;
+use kai_cli::embedded::{self, admission};
+use kai_clock::Clock;
 use kai_components::{Component, ComponentOptions, name, rbac};
 use kai_controllers::node_scale;
 use kai_engine::plugin::PluginSet;
@@ -66,6 +67,34 @@ async fn fill(cluster: &TestCluster) {
     cluster.create_queue("a", 100).await;
     cluster.create_pod(PodBuilder::new("filler", "a", 2).on_node("node-1")).await;
     cluster.wait_for_running("filler", 1).await;
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn fractions_and_gangs_that_are_pending_together_get_nodes() {
+    let cluster = standard(1).await;
+    admission::install(&cluster.backend, admission::pod_options()).await.unwrap();
+    hidden_requests_get_nodes(&cluster, cluster.backend.clock(), template()).await;
+}
+
+/// On one node with two GPUs. The webhooks prepare the pods.
+pub(crate) async fn hidden_requests_get_nodes<B>(cluster: &TestCluster<B>, clock: Clock, template: NodeGroup) {
+    cluster.create_queue("a", 100).await;
+    cluster.create_pod(PodBuilder::new("filler", "a", 2)).await;
+    cluster.wait_for_running("filler", 1).await;
+    let _autoscaler = autoscaler::start(cluster.api(), clock, template, ScaleDown::Disabled);
+    // One GPU for both halves; no two pods of the gang share one.
+    let pod = |name: &str, fraction: &str| PodBuilder::unprepared_fraction(name, "a", fraction);
+    cluster.create_pod(pod("half-0", "0.5")).await;
+    cluster.create_pod(pod("half-1", "0.5")).await;
+    cluster.create_group("gang", "a", 3, json!({}), |name| pod(name, "0.6")).await;
+    cluster.wait_for_running("half-", 2).await;
+    cluster.wait_for_running("gang-", 3).await;
+    cluster
+        .wait_until("no scaling pod is left", async || {
+            cluster.api().list_dynamic(&POD, SCALING).await.unwrap().items.is_empty()
+        })
+        .await;
+    assert_eq!(cluster.list(&NODE).await.len(), 3, "two nodes for four GPUs");
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 const PERIOD: Duration = Duration::from_secs(5);
 /// Time from the decision to a ready node.
-const STARTUP: Duration = Duration::from_secs(40);
+const STARTUP: Duration = Duration::from_secs(20);
 /// Only its own nodes are removed.
 const OWN: &str = "autoscaler";
 const RESOURCES: [&str; 3] = ["cpu", "memory", "nvidia.com/gpu"];
