@@ -7,8 +7,8 @@ use crate::flags::{
 use anyhow::{Context, Result, bail};
 use kai_admission::certificate::Lifetime;
 use kai_admission::registration::{Endpoint, PodScope};
-use kai_binder::plugin::BinderPlugins;
 use kai_api::well_known::env;
+use kai_binder::plugin::BinderPlugins;
 use kai_cache::Settings;
 use kai_engine::Params;
 use kai_engine::plugin::PluginSet;
@@ -227,7 +227,8 @@ pub(crate) fn node_scale_adjuster(
         bail!("`--gpu-memory-to-fraction-ratio` is `{ratio}`, which is not above 0 and up to 1");
     }
     let quantity = |flag: &str, text: &str| {
-        text.parse::<Quantity>().with_context(|| format!("`--{flag}` is not a quantity such as 32 or 128Gi: `{text}`"))
+        text.parse::<Quantity>()
+            .with_context(|| format!("`--{flag}` is not a quantity such as 32 or 128Gi: `{text}`"))
     };
     Ok(kai_controllers::node_scale::Options {
         scheduler_name: flags.scheduler_name.clone(),
@@ -248,7 +249,10 @@ pub(crate) fn node_scale_adjuster(
 pub(crate) fn numa_exporter(flags: &NumaExporterFlags) -> Result<kai_numa_exporter::Options> {
     let node = flags.node_name.clone().or_else(|| std::env::var(env::NODE_NAME).ok());
     let node = node.filter(|name| !name.is_empty()).with_context(|| {
-        format!("the node is not known; hint: give --node-name, or set `{}` from the downward API", env::NODE_NAME)
+        format!(
+            "the node is not known; hint: give --node-name, or set `{}` from the downward API",
+            env::NODE_NAME
+        )
     })?;
     let interval = |flag: &str, text: &str| -> Result<Option<Duration>> {
         let micros = u64::try_from(span(flag, text)?.0).unwrap_or(0);
@@ -258,7 +262,8 @@ pub(crate) fn numa_exporter(flags: &NumaExporterFlags) -> Result<kai_numa_export
         node,
         socket: flags.podresources_socket.clone(),
         sysfs: flags.sysfs_root.clone(),
-        poll_interval: interval("poll-interval", &flags.poll_interval)?.context("`--poll-interval` is not above 0")?,
+        poll_interval: interval("poll-interval", &flags.poll_interval)?
+            .context("`--poll-interval` is not above 0")?,
         resync_interval: interval("drift-resync-interval", &flags.drift_resync_interval)?,
     })
 }

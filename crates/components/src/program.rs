@@ -179,7 +179,8 @@ impl Program for ReservationFlags {
             };
             let options = kai_reservation::Options { pod, source };
             let process = connect(Component::ResourceReservation, &self.process, context, None).await?;
-            run_to_failure(process, |process| async { Err(kai_reservation::run(process, options).await) }).await
+            run_to_failure(process, |process| async { Err(kai_reservation::run(process, options).await) })
+                .await
         })
     }
 }

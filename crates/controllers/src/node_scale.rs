@@ -16,6 +16,7 @@ use kai_api::{Pod, PodGroup};
 use kai_object as object;
 use kai_runtime::api::{self, Api, DeleteOptions, Part};
 use kai_runtime::controller::{self, Action};
+use kai_runtime::degradation::Degradations;
 use kai_runtime::event::{Event, EventType, Recorder, Regarding};
 use kai_runtime::health::Health;
 use kai_runtime::kind::{Key, POD, ResourceKind, SERVICE_ACCOUNT};
@@ -24,7 +25,6 @@ use kai_runtime::process::Process;
 use kai_runtime::watch::{self, Need, Source, WatchEvent};
 use kai_runtime::watch_value::WatchValue;
 use kai_runtime::work_queue::WorkQueue;
-use kai_runtime::{degradation::Degradations};
 use observed::{Group, Observed, PendingPod, PendingState, ScalingPod};
 use parking_lot::Mutex;
 use plan::{Creation, Deletion, HeldBack, Limits, Plan};
@@ -202,7 +202,8 @@ impl Adjuster {
     fn note_rights(&self, what: &str, is_denied: bool, observed: &mut Observed) {
         let (right, consequence) = match what {
             "podgroups" => {
-                observed.groups = if is_denied { None } else { observed.groups.take().or_else(|| Some(BTreeMap::new())) };
+                observed.groups =
+                    if is_denied { None } else { observed.groups.take().or_else(|| Some(BTreeMap::new())) };
                 (LIST_GROUPS, "nodes are also requested for groups that the limit of their queue blocks")
             }
             "resourceclaims" => (LIST_CLAIMS, "no nodes are requested for pods with device claims"),
@@ -316,7 +317,11 @@ impl Adjuster {
         }
         tracing::info!(source = %creation.source, pod = name, gpus = creation.gpus, pods = creation.pods, "created a scaling pod");
         self.recorder.record(&Event {
-            regarding: Regarding { kind: POD, key: creation.source.clone(), uid: creation.source_uid.clone() },
+            regarding: Regarding {
+                kind: POD,
+                key: creation.source.clone(),
+                uid: creation.source_uid.clone(),
+            },
             type_: EventType::Normal,
             reason: "NodeRequested",
             message: format!(
@@ -363,7 +368,8 @@ impl Adjuster {
             }
             Err(error) => {
                 if error.is_permission_denied() {
-                    self.degradations.begin(GET_ACCOUNT, "scaling pods are left behind when the adjuster is removed");
+                    self.degradations
+                        .begin(GET_ACCOUNT, "scaling pods are left behind when the adjuster is removed");
                 }
                 None
             }

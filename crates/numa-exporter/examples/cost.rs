@@ -2,7 +2,11 @@
 //!
 //! The API server and the kubelet are in this process, the exporter is a process of its own.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement prints, and ends where it cannot go on")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a measurement prints, and ends where it cannot go on"
+)]
 
 #[allow(dead_code, reason = "the tests use the rest")]
 #[path = "../tests/it/fake_kubelet.rs"]
@@ -55,7 +59,8 @@ async fn cluster() {
         });
         cluster.api().create_dynamic(&POD, "default", &made).await.unwrap();
         let zone = (number % 2) as u64;
-        let parts = [devices("nvidia.com/gpu", 1, &[zone]), cpus(&[zone * 64]), memory("memory", 1 << 30, &[zone])];
+        let parts =
+            [devices("nvidia.com/gpu", 1, &[zone]), cpus(&[zone * 64]), memory("memory", 1 << 30, &[zone])];
         listed.push(pod("default", &name, &[container(&parts), container(&parts)]));
     }
     kubelet.set(&listed);
@@ -107,6 +112,7 @@ fn cpu_seconds() -> f64 {
 
 fn status_lines() -> Vec<String> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let wanted = |line: &&str| line.starts_with("VmRSS") || line.starts_with("VmHWM") || line.starts_with("RssAnon");
+    let wanted =
+        |line: &&str| line.starts_with("VmRSS") || line.starts_with("VmHWM") || line.starts_with("RssAnon");
     status.lines().filter(wanted).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }

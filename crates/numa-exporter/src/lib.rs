@@ -111,8 +111,10 @@ impl Exporter {
         let selector = format!("fieldSelector=spec.nodeName%3D{}", self.options.node);
         let source = Source { need: Need::Optional, ..Source::all(POD).query(selector) };
         let watch_health = health.watch("pods");
-        watch::list_and_watch_as(&self.api, &source, &watch_health, Partial::reduce, |event| self.store(event))
-            .await;
+        watch::list_and_watch_as(&self.api, &source, &watch_health, Partial::reduce, |event| {
+            self.store(event)
+        })
+        .await;
     }
 
     fn store(&self, event: WatchEvent<(Key, PodObject)>) {
@@ -147,7 +149,9 @@ impl Exporter {
                 resynced = Instant::now();
                 match topology::read(&self.options.sysfs) {
                     Ok(read) => cpus = read,
-                    Err(error) => tracing::warn!(%error, "keeping the zones of the CPUs that were read before"),
+                    Err(error) => {
+                        tracing::warn!(%error, "keeping the zones of the CPUs that were read before")
+                    }
                 }
             }
             let listed = match kubelet.list().await {
@@ -190,7 +194,9 @@ impl Exporter {
             match self.api.patch_dynamic(&POD, &key, Part::Main, &patch).await {
                 Ok(_) => {
                     tracing::debug!(pod = %key, value, "reported");
-                    if let Some(pod) = self.pods.lock().by_key.get_mut(&key).filter(|pod| pod.uid == known.uid) {
+                    if let Some(pod) =
+                        self.pods.lock().by_key.get_mut(&key).filter(|pod| pod.uid == known.uid)
+                    {
                         pod.observed = Some(value);
                     }
                 }

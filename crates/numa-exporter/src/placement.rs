@@ -35,8 +35,10 @@ pub fn annotation(pod: &PodResources, cpus: &CpuZones) -> Option<String> {
         }
     }
     let entries = zones.into_iter().map(|(zone, amounts)| {
-        let amounts: Map<String, Value> =
-            amounts.into_iter().map(|(name, amount)| (name.to_owned(), Value::from(amount.to_string()))).collect();
+        let amounts: Map<String, Value> = amounts
+            .into_iter()
+            .map(|(name, amount)| (name.to_owned(), Value::from(amount.to_string())))
+            .collect();
         json!({"zone": zone, "amount": amounts})
     });
     let entries: Vec<Value> = entries.collect();

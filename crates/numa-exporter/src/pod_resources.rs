@@ -133,7 +133,10 @@ impl Kubelet {
         self.connection = JoinSet::new();
         self.connection.spawn(async {
             if let Err(error) = connection.await {
-                tracing::debug!(error = &error as &dyn std::error::Error, "the connection to the kubelet ended");
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "the connection to the kubelet ended"
+                );
             }
         });
         Ok(sender)
@@ -142,7 +145,8 @@ impl Kubelet {
 
 /// The error in headers or trailers; none where the status is missing or 0.
 fn refusal(headers: &http::HeaderMap) -> Option<Error> {
-    let text = |name: &str| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let text =
+        |name: &str| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     let status = text("grpc-status").filter(|status| status != "0")?;
     Some(Error::Refused { status, message: text("grpc-message").unwrap_or_default() })
 }

@@ -113,7 +113,8 @@ mod tests {
 
     #[test]
     fn fields_of_all_wire_types_are_read_and_unknown_ones_skipped() {
-        let message = [0x08, 0xac, 0x02, 0x12, 0x02, b'h', b'i', 0x19, 1, 2, 3, 4, 5, 6, 7, 8, 0x25, 1, 2, 3, 4];
+        let message =
+            [0x08, 0xac, 0x02, 0x12, 0x02, b'h', b'i', 0x19, 1, 2, 3, 4, 5, 6, 7, 8, 0x25, 1, 2, 3, 4];
         let read: Vec<_> = fields(&message).collect::<Result<_, _>>().unwrap();
         let expected =
             [(1, Field::Varint(300)), (2, Field::Bytes(b"hi")), (3, Field::Fixed), (4, Field::Fixed)];

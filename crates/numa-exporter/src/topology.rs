@@ -56,7 +56,8 @@ pub fn read(sysfs: &Path) -> Result<CpuZones, Error> {
         let Some(zone) = number else { continue };
         let path = entry.path().join("cpulist");
         let text = std::fs::read_to_string(&path).map_err(unreadable(&path))?;
-        let cpus = cpu_list(text.trim()).ok_or_else(|| Error::Malformed { path, text: text.trim().to_owned() })?;
+        let cpus =
+            cpu_list(text.trim()).ok_or_else(|| Error::Malformed { path, text: text.trim().to_owned() })?;
         zones.0.extend(cpus.into_iter().map(|cpu| (u64::from(cpu), zone)));
     }
     if zones.0.is_empty() { Err(Error::NoCpus { path: folder }) } else { Ok(zones) }

@@ -77,7 +77,11 @@ async fn fractions_and_gangs_that_are_pending_together_get_nodes() {
 }
 
 /// On one node with two GPUs. The webhooks prepare the pods.
-pub(crate) async fn hidden_requests_get_nodes<B>(cluster: &TestCluster<B>, clock: Clock, template: NodeGroup) {
+pub(crate) async fn hidden_requests_get_nodes<B>(
+    cluster: &TestCluster<B>,
+    clock: Clock,
+    template: NodeGroup,
+) {
     cluster.create_queue("a", 100).await;
     cluster.create_pod(PodBuilder::new("filler", "a", 2)).await;
     cluster.wait_for_running("filler", 1).await;
@@ -136,12 +140,19 @@ async fn nothing_causes_a_node_in_vain() {
     cluster.create_pod(PodBuilder::fraction("over-limit", "limited", "0.5")).await;
     cluster.create_pod(PodBuilder::fraction("no-queue", "missing", "0.5")).await;
     // A gang of which one pod does not exist.
-    cluster.create_group("gang", "a", 1, json!({"minMember": 2}), |pod| PodBuilder::fraction(pod, "a", "0.5")).await;
+    cluster
+        .create_group("gang", "a", 1, json!({"minMember": 2}), |pod| PodBuilder::fraction(pod, "a", "0.5"))
+        .await;
     cluster.create_pod(PodBuilder::fraction("invalid", "a", "half")).await;
     let gated = PodBuilder::fraction("gated", "a", "0.5");
     cluster.create_pod(gated.spec_field("schedulingGates", json!([{"name": "example.com/g"}]))).await;
     cluster.sleep(Duration::from_mins(30)).await;
-    assert_eq!((nodes(&cluster).await, scaling_pods(&cluster).await.len()), (1, 0), "{}", cluster.dump().await);
+    assert_eq!(
+        (nodes(&cluster).await, scaling_pods(&cluster).await.len()),
+        (1, 0),
+        "{}",
+        cluster.dump().await
+    );
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
@@ -238,7 +249,8 @@ async fn run_seed(seed: u64) {
     let faults = cluster.backend.faults();
     faults.set_client_rates(name::NODE_SCALE_ADJUSTER, FaultRates { crash: 10_000, ..FaultRates::mixed() });
     for round in 0..4_u64 {
-        let pod = |name: &str| PodBuilder::fraction(name, "a", if seed.is_multiple_of(2) { "0.5" } else { "0.7" });
+        let pod =
+            |name: &str| PodBuilder::fraction(name, "a", if seed.is_multiple_of(2) { "0.5" } else { "0.7" });
         cluster.create_pod(pod(&format!("one-{round}"))).await;
         cluster.create_group(&format!("gang-{round}"), "a", 2, json!({}), pod).await;
         cluster.sleep(Duration::from_secs(20 + seed % 60)).await;

@@ -121,7 +121,10 @@ async fn preemption_evicts_one_pod_of_the_zone_that_it_needs() {
     for number in 0..8 {
         let name = format!("low-{number}");
         let pod = cluster.get(&POD, &name).await.unwrap();
-        let zone = usize::from(object::str_at(&pod, "/metadata/annotations/kai.scheduler~1numa-placement-predicted").contains("node-1"));
+        let zone = usize::from(
+            object::str_at(&pod, "/metadata/annotations/kai.scheduler~1numa-placement-predicted")
+                .contains("node-1"),
+        );
         if !std::mem::replace(&mut gone[zone], true) {
             cluster.delete_pod(&name).await;
         }
@@ -146,7 +149,9 @@ async fn observed_zones_replace_the_prediction() {
     let observed = json!([zone(0), zone(1)]).to_string();
     cluster.patch(&POD, "first", &json!({"metadata": {"annotations": {OBSERVED: observed}}})).await;
     cluster.sleep(Duration::from_secs(5)).await;
-    cluster.create_pod(guaranteed("second", "a", 4).label("kai.scheduler/preemptibility", "non-preemptible")).await;
+    cluster
+        .create_pod(guaranteed("second", "a", 4).label("kai.scheduler/preemptibility", "non-preemptible"))
+        .await;
     cluster.create_pod(guaranteed("third", "a", 3)).await;
     cluster.wait_for_running("third", 1).await;
     assert_eq!(predicted(&cluster, "third").await, (1, 3));

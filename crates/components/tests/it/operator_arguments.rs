@@ -26,7 +26,8 @@ fn every_process_accepts_the_arguments_that_the_operator_gives() {
     let config = read::config(&config()).expect("the Config is valid");
     let shard = json!({"metadata": {"name": "default", "uid": "s"}, "spec": {"plugins": {"numa": {"enabled": true}}}});
     let shard = read::shard(&shard).expect("the shard is valid");
-    let secrets = ["kai-admission-webhook-tls-secret", "queue-webhook-tls-secret", "podgroup-webhook-tls-secret"];
+    let secrets =
+        ["kai-admission-webhook-tls-secret", "queue-webhook-tls-secret", "podgroup-webhook-tls-secret"];
     let certificate = Certificate { certificate: "c".to_owned(), key: "k".to_owned(), trusted: None };
     let facts = Facts {
         images: Images { repository: "registry".to_owned(), tag: "v1".to_owned() },
@@ -36,12 +37,14 @@ fn every_process_accepts_the_arguments_that_the_operator_gives() {
     let desired = kai_operator::desired(Some(&config), &[shard], &facts);
     let mut started = BTreeSet::new();
     for object in desired.objects() {
-        let Some(args) = object.pointer("/spec/template/spec/containers/0/args").and_then(Value::as_array) else {
+        let Some(args) = object.pointer("/spec/template/spec/containers/0/args").and_then(Value::as_array)
+        else {
             continue;
         };
         let name = kai_object::name(object);
         // Each shard has its own scheduler.
-        let spec = COMPONENTS.iter().find(|spec| name == spec.name || name.starts_with(&format!("{}-", spec.name)));
+        let spec =
+            COMPONENTS.iter().find(|spec| name == spec.name || name.starts_with(&format!("{}-", spec.name)));
         let spec = spec.unwrap_or_else(|| panic!("no component is named {name}"));
         let typed = ["kai", spec.command].into_iter().chain(args.iter().filter_map(Value::as_str));
         let command = ComponentCommand::augment_subcommands(Command::new("kai"));

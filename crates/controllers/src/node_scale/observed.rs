@@ -199,8 +199,7 @@ fn demand(pod: &Pod) -> Demand {
     if pod.spec.resource_claims.is_empty() {
         return Demand::Visible;
     }
-    let names: Vec<Key> =
-        claim::names(pod).map(|name| Key::new(&*pod.metadata.namespace, name)).collect();
+    let names: Vec<Key> = claim::names(pod).map(|name| Key::new(&*pod.metadata.namespace, name)).collect();
     Demand::Claims((names.len() == pod.spec.resource_claims.len()).then_some(names))
 }
 

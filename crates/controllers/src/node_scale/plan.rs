@@ -200,11 +200,7 @@ fn keep<'a, 'i>(
 }
 
 /// The groups with requests that autoscalers do not see, without those that a new node would not help.
-fn units<'a>(
-    observed: &'a Observed,
-    limits: &Limits,
-    held_back: &mut Vec<(Key, HeldBack)>,
-) -> Vec<Unit<'a>> {
+fn units<'a>(observed: &'a Observed, limits: &Limits, held_back: &mut Vec<(Key, HeldBack)>) -> Vec<Unit<'a>> {
     let mut by_group: BTreeMap<(bool, &Key), Vec<(&Key, &PendingPod)>> = BTreeMap::new();
     for (key, pod) in &observed.pods {
         let unit = pod.group.as_ref().map_or((false, key), |group| (true, group));
@@ -262,9 +258,7 @@ fn item<'a>(
         Demand::Claims(_) if !limits.with_claims => return Ok(None),
         Demand::Unknown | Demand::Claims(None) => return Err(HeldBack::UnknownRequest),
         Demand::Share { portion: Portion::Fraction(part), devices } => (hundredths(*part), *devices),
-        Demand::Share { portion: Portion::Memory(_), devices } => {
-            (hundredths(limits.memory_ratio), *devices)
-        }
+        Demand::Share { portion: Portion::Memory(_), devices } => (hundredths(limits.memory_ratio), *devices),
         Demand::Claims(Some(claims)) => {
             let mut devices = 0_u32;
             for claim in claims {

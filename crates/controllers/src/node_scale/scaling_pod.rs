@@ -21,7 +21,13 @@ const LABEL_VALUE_MAX: usize = 63;
 
 /// A scaling pod, as it is created. `source` is the whole pod that it is named after; `owner` is the uid of the service
 /// account, whose deletion removes all scaling pods.
-pub fn build(options: &Options, creation: &Creation, source: &Value, name: &str, owner: Option<&str>) -> Value {
+pub fn build(
+    options: &Options,
+    creation: &Creation,
+    source: &Value,
+    name: &str,
+    owner: Option<&str>,
+) -> Value {
     let (namespace, pod) = (object::namespace(source), object::name(source));
     let mut labels = json!({label::APP: options.app_label});
     for (key, value) in [(label::SCALING_FOR_NAME, pod), (label::SCALING_FOR_NAMESPACE, namespace)] {

@@ -22,8 +22,7 @@ struct Served {
 
 impl FakeKubelet {
     pub(crate) fn start(socket: &Path) -> Self {
-        let mut kubelet =
-            Self { socket: socket.to_owned(), served: Arc::default(), tasks: JoinSet::new() };
+        let mut kubelet = Self { socket: socket.to_owned(), served: Arc::default(), tasks: JoinSet::new() };
         kubelet.listen();
         kubelet
     }

@@ -39,7 +39,10 @@ fn sysfs(folder: &Path, zones: &[(&str, &str)]) -> PathBuf {
 
 /// As of a machine with two zones, one with only memory, and other files beside them.
 fn two_zones(folder: &Path) -> PathBuf {
-    sysfs(folder, &[("node0", "0-3,8-11"), ("node1", "4-7,12-15"), ("node2", ""), ("nodes", "x"), ("power", "y")])
+    sysfs(
+        folder,
+        &[("node0", "0-3,8-11"), ("node1", "4-7,12-15"), ("node2", ""), ("nodes", "x"), ("power", "y")],
+    )
 }
 
 struct World {
@@ -114,7 +117,9 @@ async fn placement_is_reported_and_follows_changes() {
     world.create("a").await;
     world.create("plain").await;
     let parts = [devices("nvidia.com/gpu", 2, &[1]), cpus(&[4, 5, 0]), memory("memory", 1 << 30, &[1])];
-    world.kubelet.set(&[pod("default", "a", &[container(&parts)]), pod("default", "plain", &[container(&[])])]);
+    world
+        .kubelet
+        .set(&[pod("default", "a", &[container(&parts)]), pod("default", "plain", &[container(&[])])]);
     let both = json!([
         {"zone": "node-0", "amount": {"cpu": "1"}},
         {"zone": "node-1", "amount": {"cpu": "2", "memory": "1073741824", "nvidia.com/gpu": "2"}},

@@ -32,7 +32,8 @@ fn adjuster_causes_nodes_on_a_real_control_plane_with_minimal_permissions() {
         assert_eq!(forbidden, [], "these permissions are missing");
         let used = rbac::with_decision(&requests, "allow");
         let granted = rbac::all_roles().into_iter().filter(|role| role.account == ADJUSTER);
-        let granted: BTreeSet<Permission> = granted.flat_map(|role| role.permissions().collect::<Vec<_>>()).collect();
+        let granted: BTreeSet<Permission> =
+            granted.flat_map(|role| role.permissions().collect::<Vec<_>>()).collect();
         let unused: Vec<_> = granted.difference(&used).collect();
         // No event was repeated.
         assert_eq!(unused, [&(ADJUSTER.to_owned(), "events".to_owned(), "patch".to_owned())]);

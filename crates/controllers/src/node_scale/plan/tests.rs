@@ -122,13 +122,10 @@ fn devices_of_one_pod_are_requested_from_one_node() {
 #[test]
 fn claimed_devices_are_whole_gpus() {
     let claims = json!([{"name": "g", "resourceClaimName": "gpus"}]);
-    let mut world = World::new()
-        .fraction("a", "0.1")
-        .pod("d", &json!({}), json!({"spec": {"resourceClaims": claims}}));
+    let mut world =
+        World::new().fraction("a", "0.1").pod("d", &json!({}), json!({"spec": {"resourceClaims": claims}}));
     assert_eq!(world.held_back(), [HeldBack::UnknownRequest], "the claim is not known");
-    let claim = |class: &str| {
-        json!({"spec": {"devices": {"requests": [{"exactly": {"deviceClassName": class, "count": 3}}]}}})
-    };
+    let claim = |class: &str| json!({"spec": {"devices": {"requests": [{"exactly": {"deviceClassName": class, "count": 3}}]}}});
     world.0.claims.insert(key("gpus"), claimed_devices(&claim("gpu.nvidia.com")));
     assert_eq!(world.created(), made(&[("a", 1), ("d", 3)]));
     let without = Limits { with_claims: false, ..Limits::default() };
@@ -155,7 +152,8 @@ fn scaling_pod_combines_requests_only_up_to_the_size_of_a_node() {
 #[test]
 fn only_unschedulable_pods_with_hidden_requests_count() {
     let half = json!({"gpu-fraction": "0.5"});
-    let status = |reason: &str| json!({"status": {"conditions": [{"type": "PodScheduled", "reason": reason}]}});
+    let status =
+        |reason: &str| json!({"status": {"conditions": [{"type": "PodScheduled", "reason": reason}]}});
     let world = World::new()
         .pod("whole-gpu", &json!({}), json!({}))
         .pod("new", &half, json!({"status": {"conditions": []}}))
@@ -191,7 +189,8 @@ fn group_that_its_queue_blocks_gets_no_scaling_pod() {
         let world = World::new().group("g", 1, &[reason]).member("g-0", "g", "0.5");
         assert_eq!(world.held_back(), [HeldBack::Queue(reason.to_owned())]);
         // One that was created before is deleted.
-        let reasons: Vec<_> = world.scaling("g-0", 1, "").plan().delete.iter().map(|gone| gone.reason).collect();
+        let reasons: Vec<_> =
+            world.scaling("g-0", 1, "").plan().delete.iter().map(|gone| gone.reason).collect();
         assert_eq!(reasons, ["a new node would not help its pod"]);
     }
     let delayed = World::new().group("g", 1, &["PreemptionDelayNotElapsed"]).member("g-0", "g", "0.5");
@@ -221,7 +220,8 @@ fn existing_scaling_pods_count_and_unneeded_ones_are_deleted() {
 
 #[test]
 fn one_namespace_causes_at_most_half_of_the_scaling_pods() {
-    let world = World::new().fraction("a", "1").fraction("b", "1").fraction("c", "1").fraction("other/d", "1");
+    let world =
+        World::new().fraction("a", "1").fraction("b", "1").fraction("c", "1").fraction("other/d", "1");
     let limits = Limits { scaling_pods_max: 4, ..Limits::default() };
     let plan = plan(&world.0, &limits);
     let names: Vec<&str> = plan.create.iter().map(|made| &*made.source.name).collect();
