@@ -143,6 +143,12 @@ pub mod annotation {
     pub const RESERVED_GPU: &str = "run.ai/reserve_for_gpu_index";
     /// UUID of the GPU that a renewed reservation pod has to hold: its users were given this one.
     pub const RENEWED_GPU: &str = "kai.scheduler/renewed-gpu";
+    /// The pod that a scaling pod was created for, as `NAMESPACE/NAME`: names may be longer than label values.
+    pub const SCALING_FOR: &str = "kai.scheduler/scaling-for";
+    /// The uid of the pod that a scaling pod was created for.
+    pub const SCALING_FOR_UID: &str = "kai.scheduler/scaling-for-uid";
+    /// Whether cluster-autoscaler may evict a pod to remove its node.
+    pub const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
     /// Keeps Karpenter from moving reservation pods.
     pub const KARPENTER_DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
     /// When a pod group fell below its minimum.
@@ -309,6 +315,8 @@ pub mod name {
     pub const RESOURCE_RESERVATION: &str = "kai-resource-reservation";
     /// Namespace and service account of scaling pods.
     pub const SCALE_ADJUST: &str = "kai-scale-adjust";
+    /// `schedulerName` of scaling pods, which no scheduler places.
+    pub const SCALING_POD_SCHEDULER: &str = "kai-scaling-pod";
     /// The only `Config` object that has an effect.
     pub const CONFIG: &str = "kai-config";
     /// Queue of workloads that name none.

@@ -122,6 +122,7 @@ fn trim_unbound_spec(full: PodSpec) -> PodSpec {
     PodSpec {
         containers: full.containers.into_iter().map(trim_container).collect(),
         init_containers,
+        scheduler_name: full.scheduler_name,
         tolerations: full.tolerations,
         resource_claims: full.resource_claims,
         volumes: (!volumes.is_empty()).then_some(volumes),

@@ -22,7 +22,8 @@ pub struct Options {
     pub runtime_class_name: String,
     /// Whether GPUs are simulated (fake GPU operator): reservation pods sleep, and a simulator reports their GPUs.
     pub fake_gpu_nodes: bool,
-    /// Namespace of the scaling pods of the node scale adjuster; no GPU is reserved while one of them is pending.
+    /// Namespace of the scaling pods of the node scale adjuster; no GPU is reserved while one of KAI's is pending, which the
+    /// default scheduler may place on the same GPU.
     pub scale_adjust_namespace: String,
     /// Maximum number of concurrent bind attempts. Attempts that wait for volumes or reservations do not count.
     pub concurrent_max: usize,

@@ -25,7 +25,7 @@ use crate::options::Options;
 use decision::{Decision, decide};
 use k8s_openapi::api::core::v1::Pod;
 use kai_api::BindRequest;
-use kai_api::well_known::{annotation as annotations, label};
+use kai_api::well_known::{annotation as annotations, label, name as names};
 use kai_runtime::api::{self, DeleteOptions};
 use kai_runtime::backoff::{Backoff, BackoffPolicy};
 use kai_runtime::controller::Context;
@@ -200,7 +200,12 @@ impl Reservations {
     async fn check_new_reservation(&self, target: &BindTarget, group: &str) -> Result<()> {
         let scaling =
             self.context.informers.store::<Pod>().in_namespace(&self.options.scale_adjust_namespace);
-        if let Some(pod) = scaling.iter().find(|pod| !is_bound(pod) && !is_terminal(pod)) {
+        // Those that no scheduler places take no GPU from a new reservation; KAI's do.
+        let takes_gpu = |pod: &&Arc<Pod>| {
+            let scheduler = pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref());
+            !is_bound(pod) && !is_terminal(pod) && scheduler != Some(names::SCALING_POD_SCHEDULER)
+        };
+        if let Some(pod) = scaling.iter().find(takes_gpu) {
             return Err(Error::ScalingUp { pod: key(&**pod).to_string() });
         }
         self.check_unused(target, group).await

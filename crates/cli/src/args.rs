@@ -62,6 +62,9 @@ pub(crate) enum Command {
     Migrate(Migrate),
     /// Print the custom resource definitions as YAML.
     Crds(Crds),
+    /// End at once: the program of scaling pods, which succeed as soon as their node has arrived.
+    #[command(alias = "scalingpod", hide = true)]
+    ScalingPod,
     /// Do what a hook of the chart does around an installation.
     #[command(hide = true)]
     Hook(Hook),

@@ -71,6 +71,7 @@ fn perform(args: Args, extensions: &Extensions) -> Result<ExitCode> {
             print(&crds::run(&args)?)?;
             Ok(ExitCode::SUCCESS)
         }
+        Command::ScalingPod => Ok(ExitCode::SUCCESS),
         Command::Hook(args) => {
             print(&hook::run(&args)?)?;
             Ok(ExitCode::SUCCESS)

@@ -385,6 +385,65 @@ pub struct WebhookFlags {
     pub webhook_cert_dir: PathBuf,
 }
 
+/// Flags of `kai node-scale-adjuster`.
+#[derive(Clone, Debug, Args)]
+pub struct NodeScaleAdjusterFlags {
+    #[command(flatten)]
+    pub process: ProcessFlags,
+    /// Request nodes for pods whose `schedulerName` is this.
+    #[arg(long, default_value = "kai-scheduler", value_name = "NAME")]
+    pub scheduler_name: String,
+    /// Namespace of scaling pods.
+    #[arg(long, default_value = "kai-scale-adjust", value_name = "NAMESPACE")]
+    pub scale_adjust_namespace: String,
+    /// Service account of scaling pods. They are deleted together with it.
+    #[arg(long, default_value = "scaling-pod", value_name = "NAME")]
+    pub scaling_pod_service_account: String,
+    /// Value of the label `app` on scaling pods.
+    #[arg(long, default_value = "scaling-pod", value_name = "VALUE")]
+    pub scaling_pod_app_label: String,
+    /// Image of scaling pods, whose program ends at once, as `kai scaling-pod` does.
+    #[arg(long, default_value = "registry/local/kai-scheduler/scalingpod", value_name = "IMAGE")]
+    pub scaling_pod_image: String,
+    /// The part of a GPU that a request for GPU memory counts as.
+    #[arg(long, default_value_t = 0.1, value_name = "RATIO")]
+    pub gpu_memory_to_fraction_ratio: f64,
+    /// Maximum scaling pods at the same time; pods of one namespace cause at most half of them.
+    #[arg(long, default_value_t = 500, value_name = "COUNT")]
+    pub max_scaling_pods: usize,
+    /// A scaling pod combines pods that share a GPU up to this sum of CPUs: those of the largest node.
+    #[arg(long, default_value = "32", value_name = "QUANTITY")]
+    pub max_scaling_pod_cpu: String,
+    /// A scaling pod combines pods that share a GPU up to this sum of memory: that of the largest node.
+    #[arg(long, default_value = "128Gi", value_name = "QUANTITY")]
+    pub max_scaling_pod_memory: String,
+    /// Request nodes also for devices that pods claim (DRA); `false` where the autoscaler reads resource claims.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = true, action = ArgAction::Set)]
+    pub scale_for_resource_claims: bool,
+}
+
+/// Flags of `kai numa-exporter`.
+#[derive(Clone, Debug, Args)]
+pub struct NumaExporterFlags {
+    #[command(flatten)]
+    pub process: ProcessFlags,
+    /// Name of the node; default: `NODE_NAME` of the environment.
+    #[arg(long, value_name = "NAME")]
+    pub node_name: Option<String>,
+    /// Socket of the kubelet's pod resources API.
+    #[arg(long, default_value = "/var/lib/kubelet/pod-resources/kubelet.sock", value_name = "FILE")]
+    pub podresources_socket: PathBuf,
+    /// Where the sysfs of the node is mounted.
+    #[arg(long, default_value = "/sys", value_name = "DIR")]
+    pub sysfs_root: PathBuf,
+    /// Interval between two requests to the kubelet.
+    #[arg(long, default_value = "1s", value_name = "DURATION")]
+    pub poll_interval: String,
+    /// How often everything is compared even without a change; 0 for never.
+    #[arg(long, default_value = "60s", allow_hyphen_values = true, value_name = "DURATION")]
+    pub drift_resync_interval: String,
+}
+
 /// Flags of `kai reservation`.
 #[derive(Clone, Debug, Args)]
 pub struct ReservationFlags {

@@ -33,6 +33,8 @@ pub struct ComponentOptions {
     pub pod_group_controller: kai_controllers::podgroup::Options,
     pub queue_controller: kai_controllers::queue::Options,
     pub reservation: kai_reservation::simulated::Options,
+    /// None where there is no autoscaler.
+    pub node_scale_adjuster: Option<kai_controllers::node_scale::Options>,
 }
 
 impl ComponentOptions {

@@ -34,15 +34,16 @@ impl Manifest {
 
 /// Creates what is missing. Default queues are created only in a cluster without queues.
 pub async fn install(api: &Api) -> Result<()> {
-    let account = json!({
-        "apiVersion": "v1", "kind": "ServiceAccount",
-        "metadata": {"name": name::RESOURCE_RESERVATION, "namespace": name::RESOURCE_RESERVATION},
+    let accounts = [name::RESOURCE_RESERVATION, name::SCALE_ADJUST].map(|name| {
+        let account = json!({
+            "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": name},
+        });
+        Manifest::new(kind::SERVICE_ACCOUNT, account)
     });
-    let account = [Manifest::new(kind::SERVICE_ACCOUNT, account)];
     for manifest in custom_resource_definitions()?
         .into_iter()
         .chain(namespaces())
-        .chain(account)
+        .chain(accounts)
         .chain(priority_classes())
     {
         manifest.ensure(api).await?;

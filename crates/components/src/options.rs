@@ -1,12 +1,13 @@
 //! Converts flags to component options. A malformed value is an error that names the flag.
 
 use crate::flags::{
-    AdmissionFlags, BinderFlags, PodGroupControllerFlags, PodGrouperFlags, QueueControllerFlags,
-    SchedulerFlags,
+    AdmissionFlags, BinderFlags, NodeScaleAdjusterFlags, NumaExporterFlags, PodGroupControllerFlags,
+    PodGrouperFlags, QueueControllerFlags, SchedulerFlags,
 };
 use anyhow::{Context, Result, bail};
 use kai_admission::certificate::Lifetime;
 use kai_admission::registration::{Endpoint, PodScope};
+use kai_api::well_known::env;
 use kai_binder::plugin::BinderPlugins;
 use kai_cache::Settings;
 use kai_engine::Params;
@@ -15,7 +16,7 @@ use kai_podgrouper::OwnRules;
 use kai_runtime::Key;
 use kai_scheduler::Eviction;
 use kai_scheduler::usage::{self, Source};
-use kai_units::{Span, duration};
+use kai_units::{Quantity, Span, duration};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -216,6 +217,55 @@ pub(crate) fn queue_controller(flags: &QueueControllerFlags) -> Result<kai_contr
     };
     kai_controllers::queue::check(&options)?;
     Ok(options)
+}
+
+pub(crate) fn node_scale_adjuster(
+    flags: &NodeScaleAdjusterFlags,
+) -> Result<kai_controllers::node_scale::Options> {
+    let ratio = flags.gpu_memory_to_fraction_ratio;
+    if !(ratio > 0.0 && ratio <= 1.0) {
+        bail!("`--gpu-memory-to-fraction-ratio` is `{ratio}`, which is not above 0 and up to 1");
+    }
+    let quantity = |flag: &str, text: &str| {
+        text.parse::<Quantity>()
+            .with_context(|| format!("`--{flag}` is not a quantity such as 32 or 128Gi: `{text}`"))
+    };
+    Ok(kai_controllers::node_scale::Options {
+        scheduler_name: flags.scheduler_name.clone(),
+        namespace: flags.scale_adjust_namespace.clone(),
+        service_account: flags.scaling_pod_service_account.clone(),
+        app_label: flags.scaling_pod_app_label.clone(),
+        image: flags.scaling_pod_image.clone(),
+        limits: kai_controllers::node_scale::plan::Limits {
+            memory_ratio: ratio,
+            scaling_pods_max: flags.max_scaling_pods,
+            cpu_milli_max: quantity("max-scaling-pod-cpu", &flags.max_scaling_pod_cpu)?.milli(),
+            memory_max: quantity("max-scaling-pod-memory", &flags.max_scaling_pod_memory)?.units(),
+            with_claims: flags.scale_for_resource_claims,
+        },
+    })
+}
+
+pub(crate) fn numa_exporter(flags: &NumaExporterFlags) -> Result<kai_numa_exporter::Options> {
+    let node = flags.node_name.clone().or_else(|| std::env::var(env::NODE_NAME).ok());
+    let node = node.filter(|name| !name.is_empty()).with_context(|| {
+        format!(
+            "the node is not known; hint: give --node-name, or set `{}` from the downward API",
+            env::NODE_NAME
+        )
+    })?;
+    let interval = |flag: &str, text: &str| -> Result<Option<Duration>> {
+        let micros = u64::try_from(span(flag, text)?.0).unwrap_or(0);
+        Ok((micros > 0).then(|| Duration::from_micros(micros)))
+    };
+    Ok(kai_numa_exporter::Options {
+        node,
+        socket: flags.podresources_socket.clone(),
+        sysfs: flags.sysfs_root.clone(),
+        poll_interval: interval("poll-interval", &flags.poll_interval)?
+            .context("`--poll-interval` is not above 0")?,
+        resync_interval: interval("drift-resync-interval", &flags.drift_resync_interval)?,
+    })
 }
 
 /// Metric names begin with a letter, `_` or `:`, and digits may follow.

@@ -2,8 +2,9 @@
 
 use crate::command::{Program, ProgramContext, ProgramFuture};
 use crate::flags::{
-    AdmissionFlags, BinderFlags, OperatorFlags, PodGroupControllerFlags, PodGrouperFlags, ProcessFlags,
-    QueueControllerFlags, ReservationFlags, SchedulerFlags, WebhookFlags,
+    AdmissionFlags, BinderFlags, NodeScaleAdjusterFlags, NumaExporterFlags, OperatorFlags,
+    PodGroupControllerFlags, PodGrouperFlags, ProcessFlags, QueueControllerFlags, ReservationFlags,
+    SchedulerFlags, WebhookFlags,
 };
 use crate::process::{self, ComponentProcess};
 use crate::signals::ShutdownSignals;
@@ -147,6 +148,26 @@ impl Program for OperatorFlags {
     }
 }
 
+impl Program for NodeScaleAdjusterFlags {
+    fn run<'a>(&'a self, context: &'a ProgramContext) -> ProgramFuture<'a> {
+        Box::pin(async {
+            let options = options::node_scale_adjuster(self)?;
+            let process = connect(Component::NodeScaleAdjuster, &self.process, context, None).await?;
+            run(process, |process| kai_controllers::node_scale::run(process, options)).await
+        })
+    }
+}
+
+impl Program for NumaExporterFlags {
+    fn run<'a>(&'a self, context: &'a ProgramContext) -> ProgramFuture<'a> {
+        Box::pin(async {
+            let options = options::numa_exporter(self)?;
+            let process = connect(Component::NumaExporter, &self.process, context, None).await?;
+            run_to_failure(process, |process| kai_numa_exporter::run(process, options)).await
+        })
+    }
+}
+
 impl Program for ReservationFlags {
     fn run<'a>(&'a self, context: &'a ProgramContext) -> ProgramFuture<'a> {
         Box::pin(async {
@@ -158,15 +179,8 @@ impl Program for ReservationFlags {
             };
             let options = kai_reservation::Options { pod, source };
             let process = connect(Component::ResourceReservation, &self.process, context, None).await?;
-            let failure = Arc::new(Mutex::new(None));
-            let seen = Arc::clone(&failure);
-            let ended = run(process, |process| async move {
-                let error = kai_reservation::run(process, options).await;
-                *seen.lock() = Some(error);
-            })
-            .await;
-            let failure = failure.lock().take();
-            failure.map_or(ended, |error| Err(error.into()))
+            run_to_failure(process, |process| async { Err(kai_reservation::run(process, options).await) })
+                .await
         })
     }
 }
@@ -217,6 +231,23 @@ async fn run<F: Future<Output = ()>>(
     let mut signals = ShutdownSignals::listen()?;
     // Boxed: the state of a component is large.
     process.run(signals.wait(), |process| Box::pin(start(process))).await
+}
+
+/// [`run`] of a component that may find that it cannot work.
+async fn run_to_failure<E, F>(process: ComponentProcess, start: impl FnOnce(Process) -> F) -> Result<()>
+where
+    E: std::error::Error + Send + Sync + 'static,
+    F: Future<Output = Result<(), E>>,
+{
+    let failure = Arc::new(Mutex::new(None));
+    let seen = Arc::clone(&failure);
+    let ended = run(process, |process| {
+        let running = start(process);
+        async move { *seen.lock() = running.await.err() }
+    })
+    .await;
+    let failure = failure.lock().take();
+    failure.map_or(ended, |error| Err(error.into()))
 }
 
 async fn serve_webhook(

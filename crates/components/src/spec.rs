@@ -16,6 +16,10 @@ pub enum Component {
     Admission,
     /// Deploys the others.
     Operator,
+    /// Makes requests visible to autoscalers that they do not see.
+    NodeScaleAdjuster,
+    /// On every node with several NUMA zones.
+    NumaExporter,
     /// Inside a reservation pod; on simulated nodes, one process stands in for all reservation pods.
     ResourceReservation,
 }
@@ -28,9 +32,10 @@ impl Component {
     }
 
     /// Whether it has work inside another process. The embedded API server calls webhooks without a network, so there is
-    /// no certificate to maintain; and what runs in one process is not deployed.
+    /// no certificate to maintain; what runs in one process is not deployed; simulated nodes have no kubelet with a socket;
+    /// and the node scale adjuster works only where there is an autoscaler.
     pub fn works_in_process(self) -> bool {
-        !matches!(self, Self::Admission | Self::Operator)
+        !matches!(self, Self::Admission | Self::Operator | Self::NodeScaleAdjuster | Self::NumaExporter)
     }
 
     /// See [`ComponentSpec::name`].

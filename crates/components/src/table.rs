@@ -9,7 +9,7 @@ use crate::in_process::StartContext;
 use crate::spec::{
     Component, ComponentSpec, Health, Lease, NamespacedRules, Ports, Rule, ServiceAccount, Watch,
 };
-use kai_api::well_known::name::{NAMESPACE, RESOURCE_RESERVATION};
+use kai_api::well_known::name::{NAMESPACE, RESOURCE_RESERVATION, SCALE_ADJUST};
 use kai_runtime::leader_election::Timing;
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ pub mod name {
     pub const QUEUE_CONTROLLER: &str = "queue-controller";
     pub const ADMISSION: &str = "admission";
     pub const OPERATOR: &str = "kai-operator";
+    pub const NODE_SCALE_ADJUSTER: &str = "node-scale-adjuster";
+    pub const NUMA_EXPORTER: &str = "numa-placement-exporter";
     pub const RESOURCE_RESERVATION: &str = "resource-reservation";
 }
 
@@ -53,6 +55,8 @@ pub const COMPONENTS: &[ComponentSpec] = &[
     QUEUE_CONTROLLER,
     ADMISSION,
     OPERATOR,
+    NODE_SCALE_ADJUSTER,
+    NUMA_EXPORTER,
     RESERVATION,
 ];
 
@@ -335,6 +339,62 @@ const OPERATOR: ComponentSpec = ComponentSpec {
 
 /// Verbs for objects that a component owns.
 const OWN: &[&str] = &["list", "watch", "create", "patch", "delete"];
+
+const NODE_SCALE_ADJUSTER: ComponentSpec = ComponentSpec {
+    component: Component::NodeScaleAdjuster,
+    name: name::NODE_SCALE_ADJUSTER,
+    command: "node-scale-adjuster",
+    aliases: &["nodescaleadjuster"],
+    about: "Make requests for parts of GPUs and for claimed devices visible to cluster-autoscaler and Karpenter",
+    command_line: CommandLine::of::<flags::NodeScaleAdjusterFlags>(),
+    start: |StartContext { mut process, options, .. }| {
+        Box::pin(async move {
+            match options.node_scale_adjuster {
+                Some(options) => kai_controllers::node_scale::run(process, options).await,
+                // See `Component::works_in_process`.
+                None => process.failed().await,
+            }
+        })
+    },
+    service_account: ServiceAccount { name: name::NODE_SCALE_ADJUSTER, namespace: NAMESPACE },
+    role: "kai-node-scale-adjuster",
+    watches: &[
+        watch(CORE, &["pods"], "unschedulable pods, and scaling pods"),
+        watch(SCHEDULING, &["podgroups"], "whether a new node would help the whole group"),
+        watch("resource.k8s.io", &["resourceclaims"], "devices that pods claim (DRA)"),
+    ],
+    rules: &[rule(CORE, &["pods"], &["get"], "placement constraints of an unschedulable pod"), EVENTS],
+    namespaced_rules: &[NamespacedRules {
+        namespace: SCALE_ADJUST,
+        rules: &[
+            rule(CORE, &["pods"], &["create", "delete"], "scaling pods"),
+            rule(CORE, &["pods/status"], &["patch"], "PodScheduled condition of scaling pods"),
+            rule(CORE, &["serviceaccounts"], &["get"], "owner of scaling pods"),
+        ],
+    }],
+    ports: PORTS,
+    lease: Some(Lease { name: "7n7h49uc.kai.scheduler", timing: CONTROLLER_LEASE_TIMING }),
+    health: HEALTH,
+};
+
+const NUMA_EXPORTER: ComponentSpec = ComponentSpec {
+    component: Component::NumaExporter,
+    name: name::NUMA_EXPORTER,
+    command: "numa-exporter",
+    aliases: &["numa-placement-exporter"],
+    about: "Report the NUMA zones that the kubelet of a node gave to its pods",
+    command_line: CommandLine::of::<flags::NumaExporterFlags>(),
+    // See `Component::works_in_process`.
+    start: |StartContext { mut process, .. }| Box::pin(async move { process.failed().await }),
+    service_account: ServiceAccount { name: name::NUMA_EXPORTER, namespace: NAMESPACE },
+    role: "kai-numa-placement-exporter",
+    watches: &[watch(CORE, &["pods"], "the pods of the node")],
+    rules: &[rule(CORE, &["pods"], &["patch"], "NUMA zones of pods, as an annotation")],
+    namespaced_rules: &[],
+    ports: PORTS,
+    lease: None,
+    health: HEALTH,
+};
 
 const RESERVATION: ComponentSpec = ComponentSpec {
     component: Component::ResourceReservation,

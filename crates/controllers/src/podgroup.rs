@@ -229,7 +229,7 @@ pub fn remaining_delay(differs_for: Duration, has_pending: bool) -> Option<Durat
 }
 
 /// The served version of `resource.k8s.io`; none where the API is not served. Repeats discovery until the server responds.
-async fn claim_kind(api: &Api) -> Option<ResourceKind> {
+pub(crate) async fn claim_kind(api: &Api) -> Option<ResourceKind> {
     loop {
         match discovery::resource_claims(api).await {
             Ok(kind) => return kind,

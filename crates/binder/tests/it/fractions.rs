@@ -321,6 +321,18 @@ async fn no_gpu_is_reserved_while_the_cluster_scales_up() {
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn scaling_pod_that_no_scheduler_places_delays_no_reservation() {
+    let test = TestCluster::new().await;
+    let mut scaling = pod("default-a", &json!({}));
+    scaling["spec"]["schedulerName"] = json!("kai-scaling-pod");
+    test.create_in(&kind::POD, "kai-scale-adjust", scaling).await;
+    test.sleep(2).await;
+    let made = test.create(&kind::POD, shared_pod("a")).await;
+    test.request(&made, "node-1", &fraction(&["g-1"])).await;
+    test.until_phase("a", "Succeeded").await;
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn unused_reservations_are_deleted_at_the_start_and_unreserved_users_keep_running() {
     let mut test = TestCluster::without_binder(one_node(), Reporter::Runs).await;
     let mut orphan = pod("gpu-reservation-old", &json!({}));

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic shows where a test failed")]
 
 mod admission;
+mod autoscaling;
 mod bind_failures;
 mod consolidation;
 mod disruption_budgets;
@@ -22,6 +23,7 @@ mod lost_responses;
 mod migration;
 mod node_failure;
 mod node_pools;
+mod numa;
 mod older_resource_api;
 mod plugins;
 mod queue_limits;

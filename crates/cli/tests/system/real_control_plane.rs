@@ -3,6 +3,7 @@
 //!
 //! Each scenario has its own node pool and scheduler shard, so that scenarios run concurrently.
 
+mod autoscaling;
 mod component_scenarios;
 mod control_plane;
 mod etcd_restore;

@@ -47,6 +47,19 @@ fn user(name: &str, field: &str, claim: &str) -> PodBuilder {
     pod
 }
 
+/// A pod whose claim is created from the template of [`create_template`].
+pub(crate) fn templated_user(name: &str) -> PodBuilder {
+    user(name, "resourceClaimTemplateName", "one-gpu")
+}
+
+/// Creates the template of a claim on one GPU.
+pub(crate) async fn create_template<B>(cluster: &TestCluster<B>) {
+    let template = json!({"metadata": {"labels": {"kai.scheduler/queue": "a"}}, "spec": one_gpu()});
+    cluster
+        .create(&RESOURCE_CLAIM_TEMPLATE, json!({"metadata": {"name": "one-gpu"}, "spec": template}))
+        .await;
+}
+
 /// The allocated device of a claim, and the pods in `reservedFor`.
 fn allocation(claim: &Value) -> (String, Vec<String>) {
     let device = object::str_at(claim, "/status/allocation/devices/results/0/device").to_owned();
@@ -57,13 +70,10 @@ fn allocation(claim: &Value) -> (String, Vec<String>) {
 /// On [`nodes`].
 pub(crate) async fn claim_per_pod<B>(cluster: &TestCluster<B>) {
     cluster.create_queue("a", 2).await;
-    let template = json!({"metadata": {"labels": {"kai.scheduler/queue": "a"}}, "spec": one_gpu()});
-    cluster
-        .create(&RESOURCE_CLAIM_TEMPLATE, json!({"metadata": {"name": "one-gpu"}, "spec": template}))
-        .await;
+    create_template(cluster).await;
     for number in 0..2 {
         let name = format!("user-{number}");
-        cluster.create_pod(user(&name, "resourceClaimTemplateName", "one-gpu")).await;
+        cluster.create_pod(templated_user(&name)).await;
     }
     cluster.wait_for_running("user-", 2).await;
     let claims = cluster.list(&RESOURCE_CLAIM).await;
@@ -73,7 +83,7 @@ pub(crate) async fn claim_per_pod<B>(cluster: &TestCluster<B>) {
     let users: BTreeSet<&str> = allocations.iter().flat_map(|(_, users)| users).map(String::as_str).collect();
     assert_eq!(users, BTreeSet::from(["user-0", "user-1"]), "{claims:?}");
 
-    cluster.create_pod(user("user-2", "resourceClaimTemplateName", "one-gpu")).await;
+    cluster.create_pod(templated_user("user-2")).await;
     let reason = "didn't have enough resources: GPUs";
     cluster
         .wait_until("the third pod is unschedulable", async || {

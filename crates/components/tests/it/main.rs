@@ -1,4 +1,5 @@
 //! Tests of the component table against the files and the code that it describes.
 
+mod operator_arguments;
 mod rbac_files;
 mod watches;

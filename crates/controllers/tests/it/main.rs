@@ -4,10 +4,12 @@
 
 mod fault_injection;
 mod grouper;
+mod node_scale;
 mod podgroup;
 mod queue;
 mod real_control_plane;
 
+use kai_controllers::node_scale::Options as ScaleOptions;
 use kai_controllers::podgroup::Options as StatusOptions;
 use kai_controllers::queue::Options as QueueOptions;
 use kai_object as object;
@@ -36,6 +38,7 @@ enum Component {
     Grouper,
     PodGroup,
     Queue,
+    NodeScale,
 }
 
 impl Component {
@@ -44,9 +47,11 @@ impl Component {
             Self::Grouper => kai_podgrouper::run(process, GroupOptions::default()).await,
             Self::PodGroup => kai_controllers::podgroup::run(process, StatusOptions::default()).await,
             Self::Queue => kai_controllers::queue::run(process, QueueOptions::default()).await,
+            Self::NodeScale => kai_controllers::node_scale::run(process, ScaleOptions::default()).await,
         }
     }
 
+    /// Those that work together.
     const ALL: [Self; 3] = [Self::Grouper, Self::PodGroup, Self::Queue];
 
     fn client(self) -> &'static str {
@@ -54,6 +59,7 @@ impl Component {
             Self::Grouper => "pod-grouper",
             Self::PodGroup => "podgroup-controller",
             Self::Queue => "queue-controller",
+            Self::NodeScale => "node-scale-adjuster",
         }
     }
 }

@@ -50,9 +50,9 @@ fn rule(permission: &str) -> (String, String, String) {
     (group.to_owned(), resource.to_owned(), verb.to_owned())
 }
 
-/// Reservation pods have an account without a cluster role, and no operator deploys the components of the tests.
+/// Reservation pods have an account without a cluster role.
 fn is_started(spec: &ComponentSpec) -> bool {
-    ![name::RESOURCE_RESERVATION, name::OPERATOR].contains(&spec.name)
+    spec.name != name::RESOURCE_RESERVATION && !rbac::NOT_STARTED.contains(&spec.service_account.name)
 }
 
 /// The rights in `deploy/rbac` that KAI's roles lack, in the form of [`NOT_GRANTED`].

@@ -61,18 +61,23 @@ pub(super) async fn install(api: &Api) {
     }
 }
 
-/// The scenarios start the components themselves; no operator deploys them.
-const NOT_STARTED: &str = "kai-operator";
+/// The scenarios start the components themselves; no operator deploys them. The nodes have no kubelet with a socket.
+/// `autoscaling` starts the node scale adjuster on a control plane of its own.
+pub(super) const NOT_STARTED: [&str; 3] = ["kai-operator", "node-scale-adjuster", "numa-placement-exporter"];
+
+/// Every role that is bound to a service account of a component of the scenarios.
+pub(super) fn roles() -> Vec<Role> {
+    all_roles().into_iter().filter(|role| !NOT_STARTED.contains(&role.account.as_str())).collect()
+}
 
 /// Every role that is bound to a service account of a component.
-pub(super) fn roles() -> Vec<Role> {
+pub(super) fn all_roles() -> Vec<Role> {
     let objects = objects();
     let strings = |rule: &Value, field: &str| -> Vec<String> {
         let values = rule[field].as_array().cloned().unwrap_or_default();
         values.iter().filter_map(Value::as_str).map(str::to_owned).collect()
     };
-    let is_started = |binding: &&Value| object::str_at(binding, "/subjects/0/name") != NOT_STARTED;
-    let bindings = objects.iter().filter(|made| object::kind(made).ends_with("Binding")).filter(is_started);
+    let bindings = objects.iter().filter(|made| object::kind(made).ends_with("Binding"));
     let of = |binding: &Value| {
         let role = objects.iter().find(|made| {
             object::kind(made) == object::str_at(binding, "/roleRef/kind")
@@ -130,18 +135,19 @@ const NOT_AUDITED: (&str, &str, &str) = ("binder", "resourceclaims/binding.resou
 
 /// Compares the granted permissions with the requests: none was forbidden, and each permission was used.
 pub(super) fn check(requests: &[Value]) {
-    let decision = |request: &Value| {
-        let annotations = request.get("annotations").cloned().unwrap_or_default();
-        annotations["authorization.k8s.io/decision"].as_str().unwrap_or_default().to_owned()
-    };
-    let with_decision = |wanted: &str| -> BTreeSet<Permission> {
-        let decided = requests.iter().filter(|request| decision(request) == wanted);
-        decided.filter_map(needed).collect()
-    };
-    assert_eq!(with_decision("forbid"), BTreeSet::new(), "these permissions are missing");
-    let used = with_decision("allow");
+    assert_eq!(with_decision(requests, "forbid"), BTreeSet::new(), "these permissions are missing");
+    let used = with_decision(requests, "allow");
     let not_audited = (NOT_AUDITED.0.to_owned(), NOT_AUDITED.1.to_owned(), NOT_AUDITED.2.to_owned());
     let used: BTreeSet<Permission> = used.into_iter().chain([not_audited]).collect();
     let unused: BTreeSet<Permission> = granted().difference(&used).cloned().collect();
     assert_eq!(unused, BTreeSet::new(), "these permissions are not used");
+}
+
+/// The permissions that requests needed about which the API server decided so: `allow` or `forbid`.
+pub(super) fn with_decision(requests: &[Value], wanted: &str) -> BTreeSet<Permission> {
+    let decision = |request: &Value| {
+        let annotations = request.get("annotations").cloned().unwrap_or_default();
+        annotations["authorization.k8s.io/decision"].as_str().unwrap_or_default().to_owned()
+    };
+    requests.iter().filter(|request| decision(request) == wanted).filter_map(needed).collect()
 }
