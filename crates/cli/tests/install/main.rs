@@ -1,0 +1,5 @@
+//! Installations by real helm on a real control plane.
+
+mod bad_times;
+mod cluster;
+mod real_node;
