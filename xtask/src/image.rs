@@ -12,7 +12,7 @@ use crate::repository::Repository;
 use anyhow::{Context, Result, bail, ensure};
 use compile::{Linking, Profile};
 use kai_components::images::{IMAGES, ImageSpec};
-use kai_kubetest::image::{Image, Layer, write_archive};
+use kai_kubetest::image::{Image, Layer, Size, write_archive};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -120,12 +120,13 @@ fn layers(
         Profile::Dist => &[Linking::Static, Linking::Dynamic],
         Profile::Dev => &[Linking::Dynamic],
     };
+    let size = if args.profile == Profile::Dist { Size::Small } else { Size::Any };
     let mut layers = BTreeMap::new();
     for &linking in linkings {
         let target = compile::target(architecture, linking)?;
         let program = compile::program(repository, args.profile, target, folder)?;
         let entries = contents::entries(repository, &program, target, linking)?;
-        layers.insert(linking, Arc::new(Layer::new(entries).context("cannot pack the files")?));
+        layers.insert(linking, Arc::new(Layer::new(entries, size).context("cannot pack the files")?));
     }
     Ok(layers)
 }

@@ -38,11 +38,23 @@ pub struct Layer {
     contents: String,
 }
 
+/// Whether a layer is worth the time of compressing it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    Small,
+    /// For tests.
+    Any,
+}
+
 impl Layer {
     /// Packs files; their order does not matter.
-    pub fn new(entries: Vec<Entry>) -> io::Result<Self> {
+    pub fn new(entries: Vec<Entry>, size: Size) -> io::Result<Self> {
         let packed = tar::pack(entries)?;
-        let mut compressed = GzBuilder::new().mtime(0).write(Vec::new(), Compression::default());
+        let level = match size {
+            Size::Small => Compression::default(),
+            Size::Any => Compression::none(),
+        };
+        let mut compressed = GzBuilder::new().mtime(0).write(Vec::new(), level);
         compressed.write_all(&packed)?;
         Ok(Self { compressed: compressed.finish()?, contents: digest(&packed) })
     }
@@ -61,7 +73,7 @@ impl Layer {
 impl Image {
     /// An image with nothing but a static program, which gets these arguments before those of its container.
     pub fn of_program(program: &Path, arguments: &[&str]) -> io::Result<Self> {
-        let layer = Layer::new(vec![Entry::program("program", std::fs::read(program)?)])?;
+        let layer = Layer::new(vec![Entry::program("program", std::fs::read(program)?)], Size::Any)?;
         let command = std::iter::once("/program").chain(arguments.iter().copied());
         Ok(Self {
             layer: Arc::new(layer),
@@ -172,7 +184,7 @@ mod tests {
 
     fn image(entries: Vec<Entry>) -> Image {
         Image {
-            layer: Arc::new(Layer::new(entries).unwrap()),
+            layer: Arc::new(Layer::new(entries, Size::Small).unwrap()),
             architecture: "amd64".to_owned(),
             entrypoint: vec!["/program".to_owned()],
             user: "10000:10000".to_owned(),

@@ -132,15 +132,14 @@ pub(crate) async fn nonsense_is_reported_and_the_last_good_state_stays(cluster: 
 
 /// Without a right the installation says which one is missing, and continues when it is granted.
 pub(crate) async fn missing_right_is_reported(cluster: &Cluster) {
-    let role = cluster.get(&["role", "kai-operator", "--namespace", NAMESPACE]);
+    let mut role = cluster.get(&["role", "kai-operator", "--namespace", NAMESPACE]);
+    role["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     let mut lesser = role.clone();
     for rule in lesser["rules"].as_array_mut().into_iter().flatten() {
         if rule["resources"].as_array().is_some_and(|names| names.contains(&Value::from("services"))) {
             rule["verbs"] = serde_json::json!(["list", "watch"]);
         }
     }
-    cluster.kubectl(&["delete", "service", "binder", "--namespace", NAMESPACE]);
-    cluster.wait(&["config/kai-config", "--for=condition=Ready"]);
     cluster.apply(&lesser.to_string());
     cluster.kubectl(&["delete", "service", "binder", "--namespace", NAMESPACE]);
     let reported = |cluster: &Cluster| {

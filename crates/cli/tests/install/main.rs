@@ -2,4 +2,5 @@
 
 mod bad_times;
 mod cluster;
+mod footprint;
 mod real_node;

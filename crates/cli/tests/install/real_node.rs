@@ -3,6 +3,7 @@
 
 use crate::bad_times;
 use crate::cluster::{Cluster, IMAGES_VARIABLE, NAMESPACE, chart};
+use crate::footprint;
 use kai_clock::Stopwatch;
 use kai_kubetest::control_plane::{ControlPlane, Programs};
 use kai_kubetest::network::Network;
@@ -225,6 +226,8 @@ async fn installation_lives_and_leaves_nothing_on_a_real_node() {
     println!("pods killed after {:.1} s", watch.elapsed().as_secs_f64());
     operator_withstands_bad_times(&installation).await;
     println!("bad times over after {:.1} s", watch.elapsed().as_secs_f64());
+    println!("with ten shards: {:?}", footprint::measure(&installation.cluster).await);
+    installation.ready();
     kubelet_comes_back(&mut installation).await;
     installation.cluster.helm(&["test", "kai-scheduler", "--timeout=2m"]);
     println!("kubelet killed and tested after {:.1} s", watch.elapsed().as_secs_f64());
