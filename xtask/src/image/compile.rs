@@ -91,7 +91,9 @@ pub(super) fn program(
         std::env::var("CARGO_HOME").or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")));
     let mut flags = format!("--remap-path-prefix={}=/kai", repository.root.display());
     if let Ok(home) = home {
-        flags.push_str(&format!(" --remap-path-prefix={home}=/cargo"));
+        flags.push_str(" --remap-path-prefix=");
+        flags.push_str(&home);
+        flags.push_str("=/cargo");
     }
     let variable = target.triple.replace('-', "_");
     let mut build = repository.cargo();

@@ -5,7 +5,8 @@ use super::sbom;
 use crate::repository::Repository;
 use anyhow::{Context, Result, bail};
 use kai_kubetest::image::Entry;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Command;
 
 /// Libraries that the NVIDIA driver's own need besides those of the program.
@@ -51,53 +52,63 @@ fn stripped(program: &Path, target: Target) -> Result<Vec<u8>> {
     read(&copy)
 }
 
-/// The C library and the loader, where the program looks for them, with their licence.
-fn c_library(program: &Path, target: Target) -> Result<Vec<Entry>> {
-    let (folder, loader) = match target.architecture {
-        "amd64" => (PathBuf::from("/lib/x86_64-linux-gnu"), "lib64/ld-linux-x86-64.so.2"),
-        _ => (PathBuf::from("/usr/aarch64-linux-gnu/lib"), "lib/ld-linux-aarch64.so.1"),
-    };
-    let mut names = needed(program)?;
-    names.extend(DRIVER_NEEDS.map(str::to_owned));
-    names.sort();
-    names.dedup();
-    let within = folder.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    let within = if target.architecture == "amd64" { within } else { "aarch64-linux-gnu".to_owned() };
-    let mut entries = Vec::new();
-    for name in names {
-        let path = folder.join(&name);
-        if name.starts_with("ld-linux") {
-            entries.push(Entry::program(loader, read(&path)?));
-        } else {
-            entries.push(Entry::file(&format!("usr/lib/{within}/{name}"), read(&path)?));
+/// Where a C library is on the machine that builds, and in images.
+struct Places {
+    /// Folder of the libraries here.
+    folder: &'static str,
+    /// Name of the folder below `/usr/lib` in images: the container runtime of NVIDIA mounts the driver there.
+    multiarch: &'static str,
+    /// The loader, as programs name it.
+    loader: &'static str,
+}
+
+fn places(target: Target) -> Places {
+    if target.architecture == "amd64" {
+        Places {
+            folder: "/lib/x86_64-linux-gnu",
+            multiarch: "x86_64-linux-gnu",
+            loader: "lib64/ld-linux-x86-64.so.2",
+        }
+    } else {
+        Places {
+            folder: "/usr/aarch64-linux-gnu/lib",
+            multiarch: "aarch64-linux-gnu",
+            loader: "lib/ld-linux-aarch64.so.1",
         }
     }
-    // The loader looks into both; the container runtime of NVIDIA mounts into the second.
-    if target.architecture == "amd64" {
-        entries.push(Entry::link("lib/x86_64-linux-gnu", "../usr/lib/x86_64-linux-gnu"));
-    } else {
-        entries.push(Entry::link("lib/aarch64-linux-gnu", "../usr/lib/aarch64-linux-gnu"));
+}
+
+/// The C library and the loader, where the program looks for them, with their licences.
+fn c_library(program: &Path, target: Target) -> Result<Vec<Entry>> {
+    let Places { folder, multiarch, loader } = places(target);
+    let loader_name = loader.rsplit('/').next().unwrap_or(loader);
+    let mut names: BTreeSet<String> = needed(program)?.into_iter().collect();
+    names.extend(DRIVER_NEEDS.map(str::to_owned));
+    names.remove(loader_name);
+    let here = Path::new(folder);
+    let mut entries = vec![
+        Entry::program(loader, read(&here.join(loader_name))?),
+        // The loader looks there.
+        Entry::link(&format!("lib/{multiarch}"), &format!("../usr/lib/{multiarch}")),
+    ];
+    for name in names {
+        entries.push(Entry::file(&format!("usr/lib/{multiarch}/{name}"), read(&here.join(&name))?));
     }
-    let licence = read(Path::new("/usr/share/doc/libc6/copyright")).unwrap_or_default();
-    entries.push(Entry::file("licenses/libc6", licence));
+    for package in ["libc6", "libgcc-s1"] {
+        let licence = Path::new("/usr/share/doc").join(package).join("copyright");
+        entries.push(Entry::file(&format!("licenses/{package}"), read(&licence)?));
+    }
     Ok(entries)
 }
 
-/// The libraries that a program names, with those that they name: the loader needs all of them.
+/// The libraries that a program names.
 fn needed(program: &Path) -> Result<Vec<String>> {
     let output = Command::new("readelf").args(["--dynamic", "--wide"]).arg(program).output();
     let output = output.context("cannot run `readelf`; hint: apt-get install binutils")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let names = text.lines().filter(|line| line.contains("(NEEDED)"));
-    let mut names: Vec<String> =
-        names.filter_map(|line| line.split_once('[')?.1.strip_suffix(']').map(str::to_owned)).collect();
-    if !names.iter().any(|name| name.starts_with("ld-linux")) {
-        let loader = if program.to_string_lossy().contains("aarch64") {
-            "ld-linux-aarch64.so.1"
-        } else {
-            "ld-linux-x86-64.so.2"
-        };
-        names.push(loader.to_owned());
+    if !output.status.success() {
+        bail!("`readelf` cannot read `{}`", program.display());
     }
-    Ok(names)
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lines = text.lines().filter(|line| line.contains("(NEEDED)"));
+    Ok(lines.filter_map(|line| line.split_once('[')?.1.strip_suffix(']').map(str::to_owned)).collect())
 }

@@ -3,7 +3,7 @@
 
 use crate::bad_times;
 use crate::cluster::{Cluster, IMAGES_VARIABLE, NAMESPACE, chart};
-use crate::footprint;
+use crate::footprint::{self, Footprint};
 use kai_clock::Stopwatch;
 use kai_kubetest::control_plane::{ControlPlane, Programs};
 use kai_kubetest::network::Network;
@@ -13,6 +13,9 @@ use std::time::Duration;
 
 /// From `helm install` to the first bound pod.
 const FIRST_BIND: Duration = Duration::from_secs(60);
+/// Bounds of the operator with ten shards: memory, and the part of a core at rest.
+const OPERATOR_MEGABYTES: f64 = 30.0;
+const OPERATOR_AT_REST: f64 = 0.01;
 const MINUTE: Duration = Duration::from_mins(1);
 /// Deployments that chart and operator create.
 const DEPLOYMENTS: [&str; 7] = [
@@ -222,11 +225,22 @@ async fn installation_lives_and_leaves_nothing_on_a_real_node() {
     installation.ready();
     installation.run_job("after-upgrade", 1, 1).await;
     println!("upgraded after {:.1} s", watch.elapsed().as_secs_f64());
+    installation.cluster.helm(&["rollback", "kai-scheduler", "1", "--wait", "--timeout=3m"]);
+    installation.ready();
+    println!("rolled back after {:.1} s", watch.elapsed().as_secs_f64());
     killed_pods_come_back(&installation).await;
     println!("pods killed after {:.1} s", watch.elapsed().as_secs_f64());
     operator_withstands_bad_times(&installation).await;
     println!("bad times over after {:.1} s", watch.elapsed().as_secs_f64());
-    println!("with ten shards: {:?}", footprint::measure(&installation.cluster).await);
+    let Footprint { own_megabytes, at_rest, reconcile_seconds } =
+        footprint::measure(&installation.cluster).await;
+    println!(
+        "operator with ten shards: {own_megabytes:.1} MB, {:.2} % of a core at rest, {:.0} ms of processor time to change all",
+        at_rest * 100.0,
+        reconcile_seconds * 1000.0
+    );
+    assert!(own_megabytes < OPERATOR_MEGABYTES, "{own_megabytes} MB");
+    assert!(at_rest <= OPERATOR_AT_REST, "{at_rest} of a core");
     installation.ready();
     kubelet_comes_back(&mut installation).await;
     installation.cluster.helm(&["test", "kai-scheduler", "--timeout=2m"]);
