@@ -3,16 +3,19 @@
 //! Tests whose requirement is missing are left out by their path, and the reason is printed. A test without a known
 //! requirement always runs, so no ignored test is left out silently.
 
-use crate::kubernetes;
 use crate::repository::{REFERENCE_VARIABLE, Repository};
-use crate::soak;
+use crate::{helm, image, kubernetes, soak};
 use anyhow::{Context, Result, bail};
 use kai_kubetest::control_plane::CACHE_VARIABLE;
 use kai_kubetest::kubectl::Kubectl;
+use kai_kubetest::node;
 use std::process::{Command, Stdio};
 
 /// Environment variable: a folder with `prometheus` and `promtool`, where they are not installed.
 const PROMETHEUS_VARIABLE: &str = "KAI_PROMETHEUS";
+
+const REAL_NODE: &str = "a real node";
+const REAL_NODE_TESTS: &[&str] = &["real_node"];
 
 /// A missing requirement, with parts of the paths of the tests that need it.
 struct Missing {
@@ -48,13 +51,24 @@ fn configure(repository: &Repository, command: &mut Command) -> Result<Vec<Missi
     match kubernetes::missing() {
         // The built programs include kubectl.
         None => {
-            command.env(CACHE_VARIABLE, kubernetes::built(repository)?);
+            let programs = kubernetes::built(repository)?;
+            match node::unsupported() {
+                None => {
+                    helm::program(repository)?;
+                    kubernetes::node::build(repository, &programs)?;
+                    let images = image::build(repository, &image::Args::for_tests())?;
+                    command.env(image::VARIABLE, images);
+                }
+                Some(why) => missing.push(Missing { what: REAL_NODE, tests: REAL_NODE_TESTS, why }),
+            }
+            command.env(CACHE_VARIABLE, programs);
         }
         Some(why) => {
             if Kubectl::available().is_empty() {
                 let why = "kubectl is not installed".to_owned();
                 missing.push(Missing { what: "kubectl", tests: &["kubectl"], why });
             }
+            missing.push(Missing { what: REAL_NODE, tests: REAL_NODE_TESTS, why: why.clone() });
             missing.push(Missing { what: "a real control plane", tests: &["real_control_plane"], why });
         }
     }

@@ -2,9 +2,11 @@
 //!
 //! `tests/kubernetes/go.mod` names the versions. The programs go to a folder under `target`, or to the one that
 //! `KAI_KUBERNETES_CACHE` names, and are built again only when that file changes. `--version` builds another version
-//! beside them, from a module that is derived from that version's own. `--with` builds controllers of third-party workloads.
+//! beside them, from a module that is derived from that version's own. `--with` builds controllers of third-party workloads,
+//! `--node` what a real node needs.
 
 pub(crate) mod controllers;
+pub(crate) mod node;
 mod version;
 
 use crate::repository::Repository;
@@ -40,6 +42,9 @@ pub(crate) struct Args {
     /// Build this version instead, such as v1.34.1.
     #[arg(long)]
     version: Option<String>,
+    /// Also build what real nodes need, and with `--run` start this many, with 8 GPUs each that do not exist.
+    #[arg(long, value_name = "COUNT", num_args = 0..=1, default_missing_value = "1", conflicts_with = "alone")]
+    node: Option<u8>,
     /// Also build these controllers of third-party workloads: jobset, lws, kuberay, mpi-operator, training-operator.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     with: Vec<String>,
@@ -55,6 +60,9 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
         Some(version) => built_version(repository, version)?,
     };
     controllers::build(repository, &folder, &args.with)?;
+    if args.node.is_some() {
+        node::build(repository, &folder)?;
+    }
     if args.test {
         return controllers::test(&folder);
     }
@@ -64,6 +72,9 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
             println!("tests run on this version with\n  export {CACHE_VARIABLE}={}", folder.display());
         }
         return Ok(());
+    }
+    if let Some(count) = args.node {
+        return node::run(&folder, count);
     }
     let controllers = if args.alone { Controllers::None } else { Controllers::Run };
     let runtime = tokio::runtime::Runtime::new().context("cannot start a runtime")?;
@@ -124,23 +135,28 @@ pub(crate) fn folder(repository: &Repository) -> Result<PathBuf> {
 }
 
 fn build(module: &Path, folder: &Path, version: &str) -> Result<()> {
+    build_packages(module, folder, version, &PACKAGES)
+}
+
+/// Builds those programs that are missing, or were built from another `go.mod`.
+fn build_packages(module: &Path, folder: &Path, version: &str, packages: &[(&str, &str)]) -> Result<()> {
     let wanted = std::fs::read_to_string(module.join("go.mod"))
         .with_context(|| format!("cannot read the module in `{}`", module.display()))?;
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
-    for (number, (program, package)) in PACKAGES.into_iter().enumerate() {
+    for (number, (program, package)) in packages.iter().enumerate() {
         let built = folder.join(program);
         let stamp = folder.join(format!("{program}.go.mod"));
         if built.is_file() && std::fs::read_to_string(&stamp).is_ok_and(|text| text == wanted) {
             continue;
         }
-        println!("[{}/{}] building {program}; the first time takes some minutes", number + 1, PACKAGES.len());
+        println!("[{}/{}] building {program}; the first time takes some minutes", number + 1, packages.len());
         let watch = Stopwatch::start();
         build_one(module, package, &built, version)?;
         std::fs::write(&stamp, &wanted).with_context(|| format!("cannot write `{}`", stamp.display()))?;
         println!(
             "[{}/{}] built {program} in {:.0} s",
             number + 1,
-            PACKAGES.len(),
+            packages.len(),
             watch.elapsed().as_secs_f64()
         );
     }

@@ -1,5 +1,5 @@
 //! Repository tasks: `cargo xtask ci`, `tidy`, `deny`, `conformance`, `bench`, `fuzz`, `seeds`, `soak`,
-//! `kubernetes`, `api-suite`.
+//! `image`, `kubernetes`, `api-suite`.
 //!
 //! CI runs the same commands.
 #![expect(clippy::print_stdout, reason = "a command line tool prints")]
@@ -12,6 +12,7 @@ mod deny;
 mod fuzz;
 mod helm;
 mod ignored_tests;
+mod image;
 mod kubernetes;
 mod repository;
 mod seeds;
@@ -51,7 +52,9 @@ enum Task {
     Seeds(seeds::Args),
     /// Run random workloads on the real control plane, while its programs and the components are killed.
     Soak(soak::Args),
-    /// Build the real control plane that tests compare with.
+    /// Build the images of an installation, without a container daemon.
+    Image(image::Args),
+    /// Build the real control plane that tests compare with, and real nodes.
     Kubernetes(kubernetes::Args),
     /// Compare an API server with a real one, request by request.
     ApiSuite(api_suite::Args),
@@ -69,6 +72,7 @@ fn main() -> anyhow::Result<()> {
         Task::Fuzz(args) => fuzz::run(&repository, &args),
         Task::Seeds(args) => seeds::run(&repository, &args),
         Task::Soak(args) => soak::run(&repository, &args),
+        Task::Image(args) => image::run(&repository, &args),
         Task::Kubernetes(args) => kubernetes::run(&repository, &args),
         Task::ApiSuite(args) => api_suite::run(&repository, &args),
     }

@@ -115,6 +115,7 @@ pub(crate) struct Metadata {
 pub(crate) struct Package {
     pub(crate) id: String,
     pub(crate) name: String,
+    pub(crate) version: String,
     pub(crate) dependencies: Vec<Dependency>,
 }
 

@@ -95,7 +95,7 @@ tolerations:
 {{- end -}}
 
 {{/* The account and role of a hook. Takes (dict "root" $ "account" NAME "role" NAME "hook" ANNOTATIONS "rules" RULES),
-     optionally with "labels" of the account. */}}
+     optionally with "labels" of the account and "namespacedRules", which hold in the namespace of the release only. */}}
 {{- define "kai.hookAccount" -}}
 {{- $annotations := fromYaml .hook -}}
 {{- $namespace := .root.Release.Namespace -}}
@@ -123,6 +123,28 @@ subjects:
   - kind: ServiceAccount
     name: {{ .account | quote }}
     namespace: {{ $namespace | quote }}
+{{- if .namespacedRules }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  {{- include "kai.metadata" (dict "root" .root "name" .role "namespace" $namespace "annotations" $annotations) | nindent 2 }}
+rules:
+  {{- .namespacedRules | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  {{- include "kai.metadata" (dict "root" .root "name" .role "namespace" $namespace "annotations" $annotations) | nindent 2 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ .role }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ .account | quote }}
+    namespace: {{ $namespace | quote }}
+{{- end }}
 {{- end -}}
 
 {{/* A hook job, which runs a subcommand of our own program. Takes (dict "root" $ "name" NAME "account" NAME "container" NAME

@@ -19,6 +19,13 @@ const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const CONFIGS: &str = "/apis/kai.scheduler/v1/configs";
 const TOPOLOGIES: &str = "/apis/kai.scheduler/v1alpha1/topologies";
 const KUEUE: &str = "kueue.x-k8s.io";
+/// Kinds that the operator creates for shards besides Deployments.
+const OF_SHARDS: [(&str, &str); 4] = [
+    ("api/v1", "configmaps"),
+    ("api/v1", "services"),
+    ("apis/policy/v1", "poddisruptionbudgets"),
+    ("apis/autoscaling.k8s.io/v1", "verticalpodautoscalers"),
+];
 /// Start of the annotations that made the `Config` a hook in old versions: helm would delete it with the hook.
 const HOOK_ANNOTATION: &str = "helm.sh/hook";
 
@@ -140,21 +147,17 @@ fn topology(theirs: &Value) -> Value {
     })
 }
 
-/// Deletes the Deployments that the operator made, and the `Config` if the chart made it; the garbage collector follows.
+/// Deletes the Deployments that the operator made, what else it made for shards, which stay, and the `Config` if the chart
+/// made it; the garbage collector follows.
 async fn clean_up(api: &Api, namespace: &str, config: Option<&str>) -> Result<String> {
-    let deployments = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
-    let selector = format!("{}={}", label::MANAGED_BY, label_value::KAI_OPERATOR);
-    let made = api
-        .send("GET", &format!("{deployments}?labelSelector={}", query_value(&selector)), None)
-        .await
-        .context("cannot list the Deployments")?;
     let mut done = Vec::new();
-    for deployment in made.get("items").and_then(Value::as_array).into_iter().flatten() {
-        let name = kai_object::name(deployment);
-        delete(api, &format!("{deployments}/{name}"))
-            .await
-            .with_context(|| format!("cannot delete Deployment `{name}`"))?;
-        done.push(format!("deleted Deployment {name}"));
+    let managed = format!("{}={}", label::MANAGED_BY, label_value::KAI_OPERATOR);
+    let deployments = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
+    let query = format!("?labelSelector={}", query_value(&managed));
+    delete_listed(api, &deployments, &query, |_| true, &mut done).await?;
+    for (group, plural) in OF_SHARDS {
+        let path = format!("/{group}/namespaces/{namespace}/{plural}");
+        delete_listed(api, &path, "", belongs_to_shard, &mut done).await?;
     }
     if let Some(name) = config {
         delete(api, &format!("{CONFIGS}/{name}"))
@@ -163,6 +166,37 @@ async fn clean_up(api: &Api, namespace: &str, config: Option<&str>) -> Result<St
         done.push(format!("deleted Config {name}"));
     }
     Ok(lines(&done))
+}
+
+/// Deletes those objects of a list that `is_ours` picks.
+async fn delete_listed(
+    api: &Api,
+    path: &str,
+    query: &str,
+    is_ours: fn(&Value) -> bool,
+    done: &mut Vec<String>,
+) -> Result<()> {
+    let list = match api.send("GET", &format!("{path}{query}"), None).await {
+        Ok(list) => list,
+        // An optional API.
+        Err(error) if error.is_not_found() => return Ok(()),
+        Err(error) => return Err(error).with_context(|| format!("cannot list `{path}`")),
+    };
+    let items = list.get("items").and_then(Value::as_array).into_iter().flatten();
+    for object in items.filter(|object| is_ours(object)) {
+        let path = format!("{path}/{}", kai_object::name(object));
+        delete(api, &path).await.with_context(|| format!("cannot delete `{path}`"))?;
+        done.push(format!("deleted {path}"));
+    }
+    Ok(())
+}
+
+fn belongs_to_shard(object: &Value) -> bool {
+    let owners = kai_object::meta(object, "ownerReferences").and_then(Value::as_array);
+    owners.into_iter().flatten().any(|owner| {
+        kai_object::str_at(owner, "/kind") == "SchedulingShard"
+            && kai_object::str_at(owner, "/apiVersion").starts_with("kai.scheduler/")
+    })
 }
 
 async fn delete(api: &Api, path: &str) -> Result<()> {
@@ -210,12 +244,27 @@ mod tests {
         let config = get(api, &path).await;
         assert_eq!(kai_object::uid(&config), uid, "it keeps its identity");
         assert_eq!(config["metadata"]["annotations"], json!({"mine": "1"}));
+        let maps = "/api/v1/namespaces/kai/configmaps";
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kai"}});
+        let create = async |path: &str, object: &Value| {
+            api.send("POST", path, Some(("application/json", object))).await.expect("it can be created")
+        };
+        create("/api/v1/namespaces", &namespace).await;
+        let map = |name: &str, kind: &str| {
+            let owner =
+                json!({"apiVersion": "kai.scheduler/v1", "kind": kind, "name": "default", "uid": "1"});
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "ownerReferences": [owner]}})
+        };
+        create(maps, &map("of-the-shard", "SchedulingShard")).await;
+        create(maps, &map("of-another", "Other")).await;
         let command =
             HookCommand::Cleanup { namespace: "kai".to_owned(), config: Some("kai-config".to_owned()) };
         for _ in 0..2 {
             perform(api, &command).await.expect("everything is removed");
         }
         assert!(api.send("GET", &path, None).await.is_err());
+        assert!(api.send("GET", &format!("{maps}/of-the-shard"), None).await.is_err());
+        get(api, &format!("{maps}/of-another")).await;
     }
 
     #[tokio::test]

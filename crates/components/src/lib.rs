@@ -8,6 +8,7 @@ pub mod command;
 pub mod config;
 pub mod extensions;
 pub mod flags;
+pub mod images;
 pub mod in_process;
 pub mod install;
 pub mod process;

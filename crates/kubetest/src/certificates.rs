@@ -1,7 +1,23 @@
-//! Certificates for test servers: one authority, one leaf for the loopback address.
+//! Certificates for tests: an authority, and what it signs for servers and clients.
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
+};
 use std::net::{IpAddr, Ipv4Addr};
+
+/// A certificate authority.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    /// Its certificate, as PEM.
+    pub certificate: String,
+}
+
+/// A certificate with its key, both as PEM.
+pub struct Leaf {
+    pub certificate: String,
+    pub key: String,
+}
 
 /// An authority and a leaf that it signed, all as PEM.
 pub struct Certificates {
@@ -19,21 +35,48 @@ pub struct SigningKey {
     pub public: String,
 }
 
-impl Certificates {
-    pub fn for_loopback() -> Result<Self, rcgen::Error> {
-        let authority_key = KeyPair::generate()?;
+impl Authority {
+    pub fn new() -> Result<Self, rcgen::Error> {
+        let key = KeyPair::generate()?;
         let mut authority = CertificateParams::new(Vec::new())?;
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         authority.distinguished_name.push(DnType::CommonName, "test authority");
-        let authority_pem = authority.self_signed(&authority_key)?.pem();
+        let certificate = authority.self_signed(&key)?.pem();
+        Ok(Self { issuer: Issuer::new(authority, key), certificate })
+    }
 
-        let key = KeyPair::generate()?;
+    /// A certificate of a server with these addresses besides the loopback address.
+    pub fn server(&self, addresses: &[Ipv4Addr]) -> Result<Leaf, rcgen::Error> {
         let mut leaf = CertificateParams::new(vec!["localhost".to_owned(), "kubernetes".to_owned()])?;
-        leaf.subject_alt_names.push(rcgen::SanType::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+        let addresses = addresses.iter().copied().chain([Ipv4Addr::LOCALHOST]);
+        leaf.subject_alt_names.extend(addresses.map(|address| SanType::IpAddress(IpAddr::V4(address))));
         leaf.distinguished_name.push(DnType::CommonName, "test server");
-        let leaf = leaf.signed_by(&key, &Issuer::new(authority, authority_key))?.pem();
-        Ok(Self { authority: authority_pem, leaf, key: key.serialize_pem() })
+        self.sign(&leaf)
+    }
+
+    /// A certificate by which the API server knows a user and its group.
+    pub fn client(&self, user: &str, group: Option<&str>) -> Result<Leaf, rcgen::Error> {
+        let mut leaf = CertificateParams::new(Vec::new())?;
+        leaf.distinguished_name.push(DnType::CommonName, user);
+        if let Some(group) = group {
+            leaf.distinguished_name.push(DnType::OrganizationName, group);
+        }
+        leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(&leaf)
+    }
+
+    fn sign(&self, leaf: &CertificateParams) -> Result<Leaf, rcgen::Error> {
+        let key = KeyPair::generate()?;
+        Ok(Leaf { certificate: leaf.signed_by(&key, &self.issuer)?.pem(), key: key.serialize_pem() })
+    }
+}
+
+impl Certificates {
+    pub fn for_loopback() -> Result<Self, rcgen::Error> {
+        let authority = Authority::new()?;
+        let leaf = authority.server(&[])?;
+        Ok(Self { authority: authority.certificate, leaf: leaf.certificate, key: leaf.key })
     }
 }
 

@@ -3,10 +3,12 @@
 //! Its files are in one temporary folder, and it stops when the [`ControlPlane`] is dropped. etcd does not sync to disk,
 //! since the data is not needed after the test.
 
+mod arguments;
 pub(crate) mod process;
 
-use crate::certificates::{Certificates, SigningKey};
+use crate::certificates::{Authority, SigningKey};
 use crate::client::{Client, Lines, Response, Server};
+use crate::network::Network;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
@@ -35,8 +37,8 @@ const TOKENS: &str = "admin-token,kubernetes-admin,,\"system:masters\"\nalice-to
 const AUDIT_POLICY: &str =
     "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
 
-/// kube-apiserver rejects a loopback address here; this one is reserved for documentation (RFC 5737).
-const ADVERTISE_ADDRESS: &str = "192.0.2.1";
+/// The address of the Service `kubernetes`: the first of the range in `arguments`.
+const SERVICE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
 /// Readiness is polled this often, every [`READINESS_PERIOD`].
 const READINESS_ATTEMPTS: usize = 600;
@@ -84,10 +86,12 @@ pub enum Audit {
 pub struct ControlPlane {
     // Fields are dropped in order: clients stop before their servers.
     controllers: Mutex<Option<Process>>,
+    /// kube-scheduler, where there are nodes: it places the pods of an installation.
+    scheduler: Option<Process>,
     api: Mutex<Process>,
     store: Mutex<Process>,
     server: Server,
-    certificates: Certificates,
+    authority: Authority,
     folder: Folder,
 }
 
@@ -160,27 +164,46 @@ impl ControlPlane {
         controllers: Controllers,
         audit: Audit,
     ) -> Result<Self, Error> {
+        Self::start_in(programs, controllers, audit, None).await
+    }
+
+    /// Starts a control plane with controllers that nodes of this network can reach.
+    pub async fn start_for_nodes(programs: &Programs, network: &Network) -> Result<Self, Error> {
+        Self::start_in(programs, Controllers::Run, Audit::Requests, Some(network)).await
+    }
+
+    async fn start_in(
+        programs: &Programs,
+        controllers: Controllers,
+        audit: Audit,
+        network: Option<&Network>,
+    ) -> Result<Self, Error> {
         let folder = temporary_folder()?;
-        let certificates = Certificates::for_loopback()?;
-        write_files(&folder.0, &certificates)?;
+        let authority = Authority::new()?;
+        write_files(&folder.0, &authority, network)?;
         let [client, peer, secure] = [free_port()?, free_port()?, free_port()?];
 
-        let store = start(programs, "etcd", &etcd_arguments(&folder.0, client, peer), &folder.0)?;
-        let mut arguments = api_arguments(&folder.0, client, secure);
+        let store = start(programs, "etcd", &arguments::etcd(&folder.0, client, peer), &folder.0)?;
+        let mut flags = arguments::api_server(&folder.0, client, secure, network);
         if audit == Audit::Requests {
-            arguments.extend(audit_arguments(&folder.0));
+            flags.extend(arguments::audit(&folder.0));
         }
-        let api = start(programs, "kube-apiserver", &arguments, &folder.0)?;
+        let api = start(programs, "kube-apiserver", &flags, &folder.0)?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, secure));
-        let server = Server::new(address, &certificates.authority)?;
+        let server = Server::new(address, &authority.certificate)?;
         let (api, store) = (Mutex::new(api), Mutex::new(store));
-        let plane = Self { controllers: Mutex::default(), api, store, server, certificates, folder };
+        let mut plane =
+            Self { controllers: Mutex::default(), scheduler: None, api, store, server, authority, folder };
         write(&plane.folder.0, "kubeconfig", &plane.kubeconfig())?;
         plane.wait_until_ready().await?;
         if controllers == Controllers::Run {
-            let arguments = controller_arguments(&plane.folder.0, free_port()?);
-            let process = start(programs, "kube-controller-manager", &arguments, &plane.folder.0)?;
+            let flags = arguments::controllers(&plane.folder.0, free_port()?);
+            let process = start(programs, "kube-controller-manager", &flags, &plane.folder.0)?;
             *lock(&plane.controllers) = Some(process);
+        }
+        if network.is_some() {
+            let flags = arguments::scheduler(&plane.folder.0, free_port()?);
+            plane.scheduler = Some(start(programs, "kube-scheduler", &flags, &plane.folder.0)?);
         }
         Ok(plane)
     }
@@ -197,13 +220,18 @@ impl ControlPlane {
 
     /// The CA certificate, as PEM.
     pub fn authority(&self) -> &str {
-        &self.certificates.authority
+        &self.authority.certificate
+    }
+
+    /// Signs the certificates of nodes.
+    pub(crate) fn signer(&self) -> &Authority {
+        &self.authority
     }
 
     /// A kubeconfig of the administrator.
     pub fn kubeconfig(&self) -> String {
         use base64::Engine as _;
-        let authority = base64::engine::general_purpose::STANDARD.encode(&self.certificates.authority);
+        let authority = base64::engine::general_purpose::STANDARD.encode(&self.authority.certificate);
         format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: real\n\
              clusters:\n- name: real\n  cluster:\n    server: https://{}\n    certificate-authority-data: {authority}\n\
@@ -354,70 +382,16 @@ fn start(programs: &Programs, name: &str, arguments: &[String], folder: &Path) -
         .map_err(|source| Error::System { what: format!("start {name}"), source })
 }
 
-fn etcd_arguments(folder: &Path, client: u16, peer: u16) -> Vec<String> {
-    let client = format!("http://127.0.0.1:{client}");
-    let peer = format!("http://127.0.0.1:{peer}");
-    vec![
-        "--unsafe-no-fsync".to_owned(),
-        format!("--data-dir={}", folder.join("etcd").display()),
-        format!("--listen-client-urls={client}"),
-        format!("--advertise-client-urls={client}"),
-        format!("--listen-peer-urls={peer}"),
-        format!("--initial-advertise-peer-urls={peer}"),
-        format!("--initial-cluster=default={peer}"),
-        "--log-level=warn".to_owned(),
-    ]
-}
-
-fn api_arguments(folder: &Path, store: u16, secure: u16) -> Vec<String> {
-    let file = |name: &str| folder.join(name).display().to_string();
-    vec![
-        format!("--etcd-servers=http://127.0.0.1:{store}"),
-        "--bind-address=127.0.0.1".to_owned(),
-        format!("--secure-port={secure}"),
-        format!("--advertise-address={ADVERTISE_ADDRESS}"),
-        format!("--cert-dir={}", file("certificates")),
-        format!("--tls-cert-file={}", file("server.crt")),
-        format!("--tls-private-key-file={}", file("server.key")),
-        format!("--token-auth-file={}", file("tokens.csv")),
-        "--authorization-mode=RBAC".to_owned(),
-        "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-        format!("--service-account-key-file={}", file("accounts.pub")),
-        format!("--service-account-signing-key-file={}", file("accounts.key")),
-        "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
-    ]
-}
-
-/// One file: without a size the log is rotated after 100 MB.
-fn audit_arguments(folder: &Path) -> [String; 4] {
-    let file = |name: &str| folder.join(name).display().to_string();
-    [
-        format!("--audit-policy-file={}", file("audit.yaml")),
-        format!("--audit-log-path={}", file("audit.log")),
-        "--audit-log-mode=blocking".to_owned(),
-        "--audit-log-maxsize=100000".to_owned(),
-    ]
-}
-
-fn controller_arguments(folder: &Path, secure: u16) -> Vec<String> {
-    let file = |name: &str| folder.join(name).display().to_string();
-    vec![
-        format!("--kubeconfig={}", file("kubeconfig")),
-        "--bind-address=127.0.0.1".to_owned(),
-        format!("--secure-port={secure}"),
-        format!("--cert-dir={}", file("certificates")),
-        format!("--root-ca-file={}", file("ca.crt")),
-        format!("--service-account-private-key-file={}", file("accounts.key")),
-        "--leader-elect=false".to_owned(),
-        "--use-service-account-credentials=false".to_owned(),
-    ]
-}
-
-fn write_files(folder: &Path, certificates: &Certificates) -> Result<(), Error> {
+fn write_files(folder: &Path, authority: &Authority, network: Option<&Network>) -> Result<(), Error> {
     let signing = SigningKey::generate()?;
-    write(folder, "ca.crt", &certificates.authority)?;
-    write(folder, "server.crt", &certificates.leaf)?;
-    write(folder, "server.key", &certificates.key)?;
+    let addresses = network.map(|network| [network.host(), SERVICE_ADDRESS]);
+    let server = authority.server(addresses.as_ref().map_or(&[], |addresses| addresses.as_slice()))?;
+    write(folder, "ca.crt", &authority.certificate)?;
+    write(folder, "server.crt", &server.certificate)?;
+    write(folder, "server.key", &server.key)?;
+    let client = authority.client("kube-apiserver", Some("system:masters"))?;
+    write(folder, "kubelet-client.crt", &client.certificate)?;
+    write(folder, "kubelet-client.key", &client.key)?;
     write(folder, "accounts.key", &signing.private)?;
     write(folder, "accounts.pub", &signing.public)?;
     write(folder, "audit.yaml", AUDIT_POLICY)?;

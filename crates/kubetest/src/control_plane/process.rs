@@ -19,7 +19,17 @@ pub(crate) struct Process {
 impl Process {
     /// Starts a program; its output goes to `NAME.log` in `folder`.
     pub(crate) fn start(program: &Path, arguments: &[String], folder: &Path) -> io::Result<Self> {
-        let name = program.file_name().unwrap_or(program.as_os_str());
+        let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
+        Self::start_named(&name, program, arguments, folder)
+    }
+
+    /// [`start`](Self::start) with another name of the log.
+    pub(crate) fn start_named(
+        name: &str,
+        program: &Path,
+        arguments: &[String],
+        folder: &Path,
+    ) -> io::Result<Self> {
         let log = folder.join(name).with_extension("log");
         let child = spawn(program, arguments, folder, File::create(&log)?)?;
         let (program, arguments, folder) = (program.to_owned(), arguments.to_vec(), folder.to_owned());

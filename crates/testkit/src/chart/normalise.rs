@@ -23,6 +23,8 @@ pub(super) fn normalise(object: &Value) -> Option<Value> {
                 subjects.sort_by_key(|subject| subject.get("name").map(Value::to_string));
             }
         }
+        // `helm test`, which KAI's chart does not have.
+        "Pod" if kai_object::str_at(&object, "/metadata/annotations/helm.sh~1hook") == "test" => return None,
         // The script of a hook.
         "ConfigMap" if kai_object::name(&object) == "topology-migration-script" => return None,
         "ConfigMap" => {
