@@ -12,6 +12,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, from_value, json};
 use tower::ServiceExt as _;
 
+mod hanging_plugin;
+mod lost_evictions;
+
 /// A loop whose writes stay queued.
 fn scheduler() -> (SchedulerLoop, Process) {
     scheduler_with(Router::new())
