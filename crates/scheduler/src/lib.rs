@@ -47,6 +47,7 @@ pub async fn run(
     plugins: PluginSet,
     mut queries: serve::QueryReceiver,
 ) {
+    process.health.discovering();
     let served = loop {
         match resources::discover(&process.api).await {
             Ok(served) => break served,

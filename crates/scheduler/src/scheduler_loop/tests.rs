@@ -108,6 +108,18 @@ async fn refused_deletion_of_a_bind_request_is_repeated_while_it_is_obsolete() {
     assert!(scheduler.deleting.is_empty());
 }
 
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn scheduler_is_not_ready_before_it_knows_what_to_watch() {
+    let silent = Router::new().fallback(async || std::future::pending::<()>().await);
+    let (_, process) = scheduler_with(silent);
+    let health = process.health.clone();
+    let (_queries, receiver) = serve::queries();
+    let running = tokio::spawn(crate::run(process, Options::default(), PluginSet::builtin(), receiver));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(health.problems(), ["the kinds of the API server are not known yet"]);
+    running.abort();
+}
+
 /// A queue, and a group `g` with one pending pod in each namespace.
 fn pending_groups(scheduler: &mut SchedulerLoop, namespaces: &[&str]) {
     let queue = json!({"metadata": {"name": "q"}, "spec": {}});
