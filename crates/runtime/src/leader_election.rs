@@ -174,10 +174,9 @@ impl Candidate {
             Err(error) if error.is_not_found() => return self.create(api, &now, observed).await,
             Err(error) => return Err(error),
         };
-        self.is_holder(&old)?;
+        let ours = self.is_holder(&old)?;
         observed.update(&old);
         let holder = object::str_at(&old, HOLDER);
-        let ours = holder == self.identity;
         if !ours && !holder.is_empty() && !observed.is_expired(&old) {
             return Ok(false);
         }
