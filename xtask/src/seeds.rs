@@ -1,19 +1,25 @@
 //! Runs many seeds of the simulated faults in parallel: `cargo xtask seeds --count N [--from S] [--only FAMILY]`.
 //!
 //! The tests of `crates/cli/tests/system` run some seeds by default; this runs any number of others, prints those that fail,
-//! and continues.
+//! and continues. Thousands of seeds are run with `--optimised`, and with `--resume` after an interruption.
+
+mod progress;
 
 use crate::repository::Repository;
 use anyhow::{Context, Result, bail};
 use kai_clock::Stopwatch;
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use progress::Progress;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// Seeds that one process runs in sequence. The first one also compiles the patterns of the installed definitions.
 const BATCH: u64 = 10;
+/// Time between two lines of progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_mins(1);
 
 /// A test that runs the seeds of an environment variable.
 struct Family {
@@ -59,13 +65,19 @@ pub(crate) struct Args {
     /// Processes at a time; as many as there are cores by default.
     #[arg(long)]
     pub(crate) jobs: Option<usize>,
+    /// Build with the profile `seeds`: minutes of compilation, after which a seed takes a fraction of the time.
+    #[arg(long)]
+    pub(crate) optimised: bool,
+    /// Skip seeds that have passed before with the same program.
+    #[arg(long)]
+    pub(crate) resume: bool,
 }
 
 impl Args {
     /// So many seeds of each family that have not run before; the time gives the first one.
     pub(crate) fn fresh(count: u64) -> Self {
         let from = u64::try_from(kai_clock::unix_micros() / 1_000_000).unwrap_or(0);
-        Self { count, from, only: None, jobs: None }
+        Self { count, from, only: None, jobs: None, optimised: false, resume: false }
     }
 }
 
@@ -85,35 +97,29 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
         bail!("`--only {}` is none of {}", args.only.as_deref().unwrap_or_default(), known.join(", "));
     }
     let end = args.from.checked_add(args.count).context("`--from` and `--count` are too large")?;
-    let binary = build(repository)?;
-    let folder = repository.root.join("crates/cli");
-    let starts = (args.from..end).step_by(usize::try_from(BATCH)?);
-    let batches =
-        starts.flat_map(|from| families.iter().map(move |family| (*family, from..(from + BATCH).min(end))));
-    let batches: Mutex<VecDeque<(&'static Family, Range<u64>)>> = Mutex::new(batches.collect());
-    let failures = Mutex::new(Vec::new());
-    println!("{} seeds of each of {} families, from {} on", args.count, families.len(), args.from);
-    let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    let watch = Stopwatch::start();
-    std::thread::scope(|scope| {
-        for _ in 0..args.jobs.unwrap_or(cores).max(1) {
-            scope.spawn(|| {
-                loop {
-                    let Some((family, seeds)) = batches.lock().pop_front() else { return };
-                    let Some(failure) = run_batch(&binary, &folder, family, &seeds) else { continue };
-                    println!("{} seed {}: {}", family.name, failure.seed, failure.message);
-                    if failure.seed + 1 < seeds.end {
-                        batches.lock().push_front((family, failure.seed + 1..seeds.end));
-                    }
-                    failures.lock().push(failure);
-                }
-            });
+    let binary = build(repository, args.optimised)?;
+    let folder = repository.metadata()?.target_directory.join("fault-seeds");
+    let file = progress::file_of(&binary, &folder)?;
+    let passed = if args.resume { progress::passed_before(&file) } else { BTreeMap::new() };
+    let progress = Progress::append_to(&file)?;
+    let none = BTreeSet::new();
+    let mut batches: VecDeque<Batch> = VecDeque::new();
+    for from in (args.from..end).step_by(usize::try_from(BATCH)?) {
+        for family in &families {
+            let passed = passed.get(family.name).unwrap_or(&none);
+            let left = missing(from..(from + BATCH).min(end), passed);
+            batches.extend(left.into_iter().map(|seeds| (*family, seeds)));
         }
-    });
-    let seconds = watch.elapsed().as_secs_f64();
-    let failures = failures.into_inner();
+    }
+    let left: u64 = batches.iter().map(|(_, seeds)| seeds.end - seeds.start).sum();
     let total = args.count * families.len() as u64;
-    println!("{total} seeds in {seconds:.0} s, {} failed", failures.len());
+    println!("{} seeds of each of {} families, from {} on", args.count, families.len(), args.from);
+    if left < total {
+        println!("{} of them have passed before with this program", total - left);
+    }
+    let watch = Stopwatch::start();
+    let failures = run_batches(repository, &binary, args.jobs, batches, &progress, left)?;
+    println!("{left} seeds in {:.0} s: {}", watch.elapsed().as_secs_f64(), progress.by_family());
     if failures.is_empty() {
         return Ok(());
     }
@@ -126,7 +132,76 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
             family.test
         );
     }
-    bail!("{} of {total} seeds failed", failures.len())
+    bail!("{} of {left} seeds failed", failures.len())
+}
+
+/// Seeds of a family that one process runs.
+type Batch = (&'static Family, Range<u64>);
+
+/// The seeds of a range that have not passed, as ranges.
+fn missing(seeds: Range<u64>, passed: &BTreeSet<u64>) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for seed in seeds.filter(|seed| !passed.contains(seed)) {
+        match ranges.last_mut() {
+            Some(range) if range.end == seed => range.end += 1,
+            _ => ranges.push(seed..seed + 1),
+        }
+    }
+    ranges
+}
+
+/// Runs batches in parallel, and prints failures and progress.
+fn run_batches(
+    repository: &Repository,
+    binary: &Path,
+    jobs: Option<usize>,
+    batches: VecDeque<Batch>,
+    progress: &Progress,
+    left: u64,
+) -> Result<Vec<Failure>> {
+    let folder = repository.root.join("crates/cli");
+    let (batches, failures) = (Mutex::new(batches), Mutex::new(Vec::new()));
+    let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    let (watch, reported) = (Stopwatch::start(), Mutex::new(Duration::ZERO));
+    let work = || -> Result<()> {
+        loop {
+            let Some((family, seeds)) = batches.lock().pop_front() else { return Ok(()) };
+            let Some(failure) = run_batch(binary, &folder, family, &seeds) else {
+                progress.passed(family.name, seeds)?;
+                report(progress, &watch, &reported, left);
+                continue;
+            };
+            println!("{} seed {}: {}", family.name, failure.seed, failure.message);
+            progress.passed(family.name, seeds.start..failure.seed)?;
+            progress.failed(family.name);
+            if failure.seed + 1 < seeds.end {
+                batches.lock().push_front((family, failure.seed + 1..seeds.end));
+            }
+            failures.lock().push(failure);
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..jobs.unwrap_or(cores).max(1)).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("a thread does not panic"))
+    })?;
+    Ok(failures.into_inner())
+}
+
+/// Prints how far the run is, at most once in an interval.
+fn report(progress: &Progress, watch: &Stopwatch, reported: &Mutex<Duration>, all: u64) {
+    let (elapsed, mut reported) = (watch.elapsed(), reported.lock());
+    if elapsed.saturating_sub(*reported) < PROGRESS_INTERVAL {
+        return;
+    }
+    *reported = elapsed;
+    let count = progress.total();
+    let done = (count.passed + count.failed).max(1);
+    let per_seed = elapsed.as_secs_f64() / done as f64;
+    println!(
+        "{done} of {all} seeds, {} failed, {per_seed:.2} s per seed, about {:.0} min left",
+        count.failed,
+        per_seed * all.saturating_sub(done) as f64 / 60.0
+    );
 }
 
 /// Runs seeds until one fails.
@@ -160,9 +235,12 @@ fn message(text: &str) -> String {
 }
 
 /// Builds the tests and returns their program.
-fn build(repository: &Repository) -> Result<PathBuf> {
+fn build(repository: &Repository, optimised: bool) -> Result<PathBuf> {
     let mut command = repository.cargo();
     command.args(["test", "--package", "kai-cli", "--test", "system", "--no-run", "--locked"]);
+    if optimised {
+        command.args(["--profile", "seeds"]);
+    }
     command.args(["--message-format", "json-render-diagnostics"]);
     let output = command.stderr(Stdio::inherit()).output().context("cannot run cargo")?;
     if !output.status.success() {
@@ -187,5 +265,12 @@ mod tests {
                     seed 7 failed; repeat it with\n  X=7..8 cargo test\n";
         assert_eq!(failed_seed(text), Some(7));
         assert_eq!(message(text), "seed 7: broken");
+    }
+
+    #[test]
+    fn passed_seeds_are_left_out_of_a_batch() {
+        let passed = BTreeSet::from([1, 4, 9]);
+        assert_eq!(missing(0..10, &passed), [0..1, 2..4, 5..9]);
+        assert_eq!(missing(4..5, &passed), [0..0; 0]);
     }
 }

@@ -201,12 +201,16 @@ impl Stored {
         };
         if let Some(next) = &self.next {
             let mut patch = patch_current(next);
-            patch["data"]["previous.crt"] = Value::from(STANDARD.encode(&current.certificate));
+            kai_object::set(
+                &mut patch,
+                &["data", "previous.crt"],
+                Value::from(STANDARD.encode(&current.certificate)),
+            );
             for key in ["next.crt", "next.key"] {
-                patch["data"][key] = Value::Null;
+                kai_object::set(&mut patch, &["data", key], Value::Null);
             }
             for key in [NEXT_EXPIRES, NEXT_FOR_HOST] {
-                patch["metadata"]["annotations"][key] = Value::Null;
+                kai_object::set(&mut patch, &["metadata", "annotations", key], Value::Null);
             }
             return Ok(Some(patch));
         }

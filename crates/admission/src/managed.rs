@@ -86,7 +86,11 @@ async fn step(api: &Api, clock: Clock, options: &Options) -> Result<bool, Error>
     let Some(mut patch) = stored.next_step(&options.host, clock.now(), options.lifetime)? else {
         return Ok(false);
     };
-    patch["metadata"]["resourceVersion"] = secret["metadata"]["resourceVersion"].clone();
+    kai_object::set(
+        &mut patch,
+        &["metadata", "resourceVersion"],
+        kai_object::meta(&secret, "resourceVersion").cloned(),
+    );
     api.patch_dynamic(&SECRET, &options.secret, Part::Main, &patch).await?;
     Ok(true)
 }

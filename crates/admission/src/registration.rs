@@ -61,7 +61,7 @@ impl Endpoint {
             Self::Url { authority } => json!({"url": format!("https://{authority}{path}")}),
         };
         if !ca_bundle.is_empty() {
-            config["caBundle"] = Value::from(ca_bundle);
+            kai_object::set(&mut config, &["caBundle"], Value::from(ca_bundle));
         }
         config
     }
@@ -103,7 +103,7 @@ impl PodScope {
         }
         let mut namespaces = json!({"matchExpressions": expressions});
         if !self.namespace_labels.is_empty() {
-            namespaces["matchLabels"] = json!(self.namespace_labels);
+            kai_object::set(&mut namespaces, &["matchLabels"], json!(self.namespace_labels));
         }
         webhook.insert("namespaceSelector".to_owned(), namespaces);
         if !self.pod_labels.is_empty() {

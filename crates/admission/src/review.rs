@@ -136,17 +136,21 @@ impl Answer {
         let Self { verdict, patch } = self;
         let mut response = json!({"uid": uid, "allowed": verdict.is_allowed()});
         if !verdict.is_allowed() {
-            response["status"] = json!({
-                "status": "Failure", "code": verdict.cause.code(), "reason": verdict.cause.reason(),
-                "message": verdict.errors.join("; "),
-            });
+            kai_object::set(
+                &mut response,
+                &["status"],
+                json!({
+                    "status": "Failure", "code": verdict.cause.code(), "reason": verdict.cause.reason(),
+                    "message": verdict.errors.join("; "),
+                }),
+            );
         }
         if !verdict.warnings.is_empty() {
-            response["warnings"] = json!(verdict.warnings);
+            kai_object::set(&mut response, &["warnings"], json!(verdict.warnings));
         }
         if let Some(patch) = patch {
-            response["patchType"] = Value::from("JSONPatch");
-            response["patch"] = Value::from(STANDARD.encode(patch.to_string()));
+            kai_object::set(&mut response, &["patchType"], Value::from("JSONPatch"));
+            kai_object::set(&mut response, &["patch"], Value::from(STANDARD.encode(patch.to_string())));
         }
         json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
     }

@@ -5,6 +5,8 @@
 //! Invariant: decoding is lenient (absent, `null` and unknown fields are accepted, because one stored object must not
 //! break a watch), encoding omits unset fields.
 //! Not here: the interpretation of values. Durations stay text and quantities stay quantities; their users convert them.
+// Objects come from everyone who may write to the API server: none of them may end the process.
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::string_slice))]
 #![warn(missing_docs)] // programmed against from outside the workspace
 
 pub mod bind_request;

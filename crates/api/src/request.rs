@@ -163,7 +163,7 @@ impl<'a> Amounts<'a> {
 
     /// The amount of a resource, if the list has it.
     pub fn get(&self, name: &str) -> Option<Quantity> {
-        self.position(name).ok().map(|at| self.0[at].1)
+        self.0.get(self.position(name).ok()?).map(|(_, amount)| *amount)
     }
 
     /// Names and amounts in order of name.
@@ -178,7 +178,11 @@ impl<'a> Amounts<'a> {
 
     fn set(&mut self, name: &'a str, amount: Quantity) {
         match self.position(name) {
-            Ok(at) => self.0[at].1 = amount,
+            Ok(at) => {
+                if let Some((_, known)) = self.0.get_mut(at) {
+                    *known = amount;
+                }
+            }
             Err(at) => self.0.insert(at, (name, amount)),
         }
     }

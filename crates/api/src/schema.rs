@@ -6,6 +6,8 @@
 //! Descriptions of embedded Kubernetes types are left out: they are documented elsewhere, and with them the
 //! largest CRD would exceed what `kubectl apply` can store in an annotation.
 
+#![expect(clippy::indexing_slicing, reason = "reads derived schemas, nothing from outside")]
+
 mod markers;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};

@@ -196,7 +196,7 @@ impl<V> Pairs<V> {
         if self.0.len() <= FEW {
             return self.0.iter().find(|(k, _)| **k == *key).map(|(_, value)| value);
         }
-        self.0.binary_search_by(|(k, _)| (**k).cmp(key)).ok().map(|at| &self.0[at].1)
+        self.0.get(self.0.binary_search_by(|(k, _)| (**k).cmp(key)).ok()?).map(|(_, value)| value)
     }
     /// Keys and values in key order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&str, &V)> {

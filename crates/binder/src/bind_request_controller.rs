@@ -317,10 +317,14 @@ impl BindRequestController {
         let mut changes = json!({"phase": status.phase});
         if status.reason != target.status.reason {
             let reason = status.reason.as_str();
-            changes["reason"] = if reason.is_empty() { Value::Null } else { Value::from(reason) };
+            kai_object::set(
+                &mut changes,
+                &["reason"],
+                if reason.is_empty() { Value::Null } else { Value::from(reason) },
+            );
         }
         if status.failed_attempts != target.status.failed_attempts {
-            changes["failedAttempts"] = json!(status.failed_attempts);
+            kai_object::set(&mut changes, &["failedAttempts"], json!(status.failed_attempts));
         }
         self.patch_status(&target.key, &target.uid, &changes).await
     }

@@ -187,8 +187,8 @@ fn domains(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for quote in ['"', '\''] {
         for part in text.split(&format!("[{quote}")).skip(1) {
-            if let Some(end) = part.find(quote) {
-                found.push(part[..end].to_owned());
+            if let Some((key, _)) = part.split_once(quote) {
+                found.push(key.to_owned());
             }
         }
     }

@@ -73,6 +73,7 @@ pub fn from_snapshot(value: &Value) -> Result<SchedulerConfig, ConfigError> {
 }
 
 /// Serialises a configuration for a snapshot; [`from_snapshot`] parses it.
+#[expect(clippy::indexing_slicing, reason = "fields of an object that is made here")]
 pub fn to_value(config: &SchedulerConfig) -> Value {
     let engine = &config.engine;
     let spans = |spans: &BTreeMap<String, Span>| -> Map<String, Value> {
@@ -114,6 +115,7 @@ const SWITCHES: [(&str, PluginPart); 7] = [
     ("disableNodeOrder", PluginPart::NodeOrder),
 ];
 
+#[expect(clippy::indexing_slicing, reason = "fields of an object that is made here")]
 fn plugin_value(plugin: &PluginConfig) -> Value {
     let mut value = json!({ "name": plugin.name });
     if !plugin.arguments.is_empty() {

@@ -27,10 +27,8 @@ pub struct Finding {
 /// Quotes text of an object; long text is cut.
 pub fn quoted(text: &str) -> String {
     const CHARS_MAX: usize = 40;
-    match text.char_indices().nth(CHARS_MAX) {
-        Some((end, _)) => format!("`{}…`", &text[..end]),
-        None => format!("`{text}`"),
-    }
+    let cut = text.char_indices().nth(CHARS_MAX).and_then(|(end, _)| text.get(..end));
+    cut.map_or_else(|| format!("`{text}`"), |start| format!("`{start}…`"))
 }
 
 impl std::fmt::Display for Finding {

@@ -4,6 +4,9 @@
 //! exactly what a change affects, and [`snapshot`] reads and writes whole clusters as files.
 //! Not here: API clients, and scheduling decisions.
 
+// Objects come from everyone who may write to the API server: none of them may end the process.
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::string_slice))]
+
 pub mod cache;
 pub mod cel;
 pub mod config_file;

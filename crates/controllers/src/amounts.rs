@@ -24,7 +24,11 @@ impl Sum {
     pub(crate) fn add(&mut self, name: &str, amount: Quantity) {
         let amount = amount.max(Quantity::default());
         match self.position(name) {
-            Ok(at) => self.0[at].1 = self.0[at].1.plus(amount),
+            Ok(at) => {
+                if let Some((_, sum)) = self.0.get_mut(at) {
+                    *sum = sum.plus(amount);
+                }
+            }
             Err(at) => self.0.insert(at, (name.into(), amount)),
         }
     }
@@ -36,7 +40,7 @@ impl Sum {
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<Quantity> {
-        self.position(name).ok().map(|at| self.0[at].1)
+        self.0.get(self.position(name).ok()?).map(|(_, amount)| *amount)
     }
 
     /// By name.

@@ -55,6 +55,7 @@ impl Default for Options {
 
 /// Runs the pod group controller. Never returns.
 pub async fn run(mut process: Process, options: Options) {
+    process.health.discovering();
     let claims = claim_kind(&process.api).await;
     let controller = Arc::new(StatusController {
         view: Mutex::default(),

@@ -2,6 +2,7 @@
 
 // Objects come from everyone who may write to the API server: none of them may end the process.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unreachable))]
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::string_slice))]
 
 use serde_json::{Map, Value};
 
@@ -25,13 +26,24 @@ pub fn meta_mut(object: &mut Value) -> &mut Map<String, Value> {
 }
 
 /// An object field, created if it is missing or not an object.
-#[expect(clippy::expect_used, reason = "both are replaced by objects first")]
 pub fn map_mut<'a>(object: &'a mut Value, field: &str) -> &'a mut Map<String, Value> {
-    if !object.is_object() {
-        *object = Value::Object(Map::new());
+    fields_mut(fields_mut(object).entry(field).or_insert(Value::Null))
+}
+
+/// Sets the field at a path. Unlike `object["a"]["b"] = value`, it replaces what is no object on the way, instead of
+/// panicking.
+pub fn set(object: &mut Value, path: &[&str], value: impl Into<Value>) {
+    let Some((field, parents)) = path.split_last() else { return };
+    let mut fields = fields_mut(object);
+    for parent in parents {
+        fields = fields_mut(fields.entry(*parent).or_insert(Value::Null));
     }
-    let fields = object.as_object_mut().expect("replaced by an object above");
-    let value = fields.entry(field).or_insert_with(|| Value::Object(Map::new()));
+    fields.insert((*field).to_owned(), value.into());
+}
+
+/// The fields of an object; anything else is replaced by an object.
+#[expect(clippy::expect_used, reason = "it is replaced by an object first")]
+fn fields_mut(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
     }
@@ -56,8 +68,8 @@ pub const NAME_MAX: usize = 253;
 
 /// The first `length` characters of a valid object name, without separators at the end: the start of another name.
 pub fn name_start(name: &str, length: usize) -> &str {
-    let end = name.char_indices().nth(length).map_or(name.len(), |(at, _)| at);
-    if end == name.len() { name } else { name[..end].trim_end_matches(['-', '.']) }
+    let start = name.char_indices().nth(length).and_then(|(end, _)| name.get(..end));
+    start.map_or(name, |start| start.trim_end_matches(['-', '.']))
 }
 
 pub fn namespace(object: &Value) -> &str {

@@ -27,7 +27,7 @@ pub(crate) fn affinity(settings: &Settings, own: Option<&Affinity>, app: &str) -
     let needs_default = by_default && merged.pod_anti_affinity.is_none();
     let mut affinity = serde_json::to_value(merged).unwrap_or_default();
     if needs_default {
-        affinity["podAntiAffinity"] = default_anti_affinity(app, required);
+        kai_object::set(&mut affinity, &["podAntiAffinity"], default_anti_affinity(app, required));
     }
     Some(affinity)
 }
@@ -41,7 +41,7 @@ fn default_anti_affinity(app: &str, required: bool) -> Value {
         "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}],
     });
     if required {
-        terms["requiredDuringSchedulingIgnoredDuringExecution"] = json!([term]);
+        kai_object::set(&mut terms, &["requiredDuringSchedulingIgnoredDuringExecution"], json!([term]));
     }
     terms
 }

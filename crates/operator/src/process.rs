@@ -92,6 +92,7 @@ impl Operator {
     async fn run(mut self, namespace: String, health: &Health) {
         let mut namespaces = BTreeSet::from([namespace]);
         loop {
+            health.discovering();
             let served = watched::served(&self.api).await;
             let watched = Watched::start(&self.api, health, &self.changes, &namespaces, &served);
             watched.synced().await;

@@ -37,7 +37,7 @@ pub(crate) fn resources(own: Option<&ResourceRequirements>, defaults: &Defaults)
     }
     let mut resources = json!({"requests": requests, "limits": limits});
     if let Some(claims) = own.claims {
-        resources["claims"] = serde_json::to_value(claims).unwrap_or_default();
+        kai_object::set(&mut resources, &["claims"], serde_json::to_value(claims).unwrap_or_default());
     }
     resources
 }

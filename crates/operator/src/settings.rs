@@ -111,7 +111,7 @@ impl Settings {
         ];
         for (field, value) in defaults {
             if context.get(field).is_none() {
-                context[field] = value;
+                kai_object::set(&mut context, &[field], value);
             }
         }
         if context.pointer("/capabilities/drop").is_none() {

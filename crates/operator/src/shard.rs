@@ -9,7 +9,7 @@ mod usage;
 
 use crate::operand::prometheus;
 use crate::settings::{Settings, enabled, owner};
-use crate::workload::{Port, Workload, metadata, remove, service};
+use crate::workload::{Port, Workload, metadata, service};
 use crate::{Facts, Object, Operand, resources};
 use kai_api::SchedulingShard;
 use kai_api::well_known::{annotation, env};
@@ -195,16 +195,20 @@ fn metrics_service(
 ) -> Object {
     let port = Port { name: port.name, number: port.number, target: port.target };
     let mut service = service(name, &settings.namespace, owner, &[port]);
-    service["metadata"]["annotations"] = json!({annotation::PROMETHEUS_SCRAPE: "true"});
-    service["spec"]["type"] = Value::from(kind);
+    kai_object::set(
+        &mut service,
+        &["metadata", "annotations"],
+        json!({annotation::PROMETHEUS_SCRAPE: "true"}),
+    );
+    kai_object::set(&mut service, &["spec", "type"], Value::from(kind));
     if kind == "ClusterIP" {
-        service["spec"]["clusterIP"] = Value::from("None");
+        kai_object::set(&mut service, &["spec", "clusterIP"], Value::from("None"));
     }
     // Without it the API server chooses `RequireDualStack` for a headless Service without a selector, and then refuses
     // the selector on a cluster with one address family.
-    service["spec"]["ipFamilyPolicy"] = Value::from("PreferDualStack");
+    kai_object::set(&mut service, &["spec", "ipFamilyPolicy"], Value::from("PreferDualStack"));
     if replicas > 1 {
-        remove(&mut service["spec"], "selector");
+        kai_object::map_mut(&mut service, "spec").remove("selector");
     }
     service
 }

@@ -39,10 +39,14 @@ impl Workload<'_> {
             "template": self.template(settings, facts),
         });
         if self.recreate {
-            spec["strategy"] = json!({"type": "Recreate"});
+            kai_object::set(&mut spec, &["strategy"], json!({"type": "Recreate"}));
         }
         let mut metadata = metadata(self.name, &settings.namespace, &self.owner);
-        metadata["labels"][label::MANAGED_BY] = Value::from(label_value::KAI_OPERATOR);
+        kai_object::set(
+            &mut metadata,
+            &["labels", label::MANAGED_BY],
+            Value::from(label_value::KAI_OPERATOR),
+        );
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
     }
 
@@ -58,25 +62,25 @@ impl Workload<'_> {
         });
         extend(&mut container, fields);
         if let Some(context) = settings.security_context() {
-            container["securityContext"] = context;
+            kai_object::set(&mut container, &["securityContext"], context);
         }
         let mut spec = pod_spec(settings, self.account);
-        spec["containers"] = json!([container]);
+        kai_object::set(&mut spec, &["containers"], json!([container]));
         if !self.volumes.is_empty() {
-            spec["volumes"] = Value::from(self.volumes.clone());
+            kai_object::set(&mut spec, &["volumes"], Value::from(self.volumes.clone()));
         }
         let own = self.service.and_then(|service| service.affinity.as_ref());
         if let Some(affinity) = affinity(settings, own, self.name) {
-            spec["affinity"] = affinity;
+            kai_object::set(&mut spec, &["affinity"], affinity);
         }
         set_list(&mut spec, "tolerations", settings.global.tolerations.as_deref());
         if let Some(selector) = settings.global.node_selector.as_ref().filter(|map| !map.is_empty()) {
-            spec["nodeSelector"] = json!(selector);
+            kai_object::set(&mut spec, &["nodeSelector"], json!(selector));
         }
         let mut template = self.template.clone();
         kai_object::map_mut(&mut template, "metadata")
             .insert("labels".to_owned(), json!({label::APP: self.name}));
-        template["spec"] = spec;
+        kai_object::set(&mut template, &["spec"], spec);
         template
     }
 
@@ -107,7 +111,7 @@ impl Workload<'_> {
         let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": self.name});
         let mut spec = json!({"targetRef": target});
         if let Some(policy) = vpa.update_policy {
-            spec["updatePolicy"] = serde_json::to_value(policy).unwrap_or_default();
+            kai_object::set(&mut spec, &["updatePolicy"], serde_json::to_value(policy).unwrap_or_default());
         }
         if let Some(policy) = vpa.resource_policy {
             let mut policy = serde_json::to_value(policy).unwrap_or_default();
@@ -120,7 +124,7 @@ impl Workload<'_> {
                     }
                 }
             }
-            spec["resourcePolicy"] = policy;
+            kai_object::set(&mut spec, &["resourcePolicy"], policy);
         }
         let mut metadata = metadata(self.name, &settings.namespace, &self.owner);
         remove(&mut metadata, "labels");
@@ -135,11 +139,11 @@ impl Workload<'_> {
 pub(crate) fn pod_spec(settings: &Settings, account: &str) -> Value {
     let mut spec = json!({"serviceAccountName": account});
     if let Some(class) = settings.global.priority_class_name.as_ref().filter(|class| !class.is_empty()) {
-        spec["priorityClassName"] = Value::from(class.as_str());
+        kai_object::set(&mut spec, &["priorityClassName"], Value::from(class.as_str()));
     }
     let secrets = secret_references(&settings.pull_secrets());
     if !secrets.is_empty() {
-        spec["imagePullSecrets"] = Value::from(secrets);
+        kai_object::set(&mut spec, &["imagePullSecrets"], Value::from(secrets));
     }
     spec
 }
@@ -187,11 +191,11 @@ pub(crate) struct Port<'a> {
 /// Sets a list field unless it is absent or empty.
 pub(crate) fn set_list<T: serde::Serialize>(object: &mut Value, field: &str, items: Option<&[T]>) {
     if let Some(items) = items.filter(|items| !items.is_empty()) {
-        object[field] = json!(items);
+        kai_object::set(object, &[field], json!(items));
     }
 }
 
-pub(crate) fn remove(object: &mut Value, field: &str) {
+fn remove(object: &mut Value, field: &str) {
     if let Some(fields) = object.as_object_mut() {
         fields.remove(field);
     }

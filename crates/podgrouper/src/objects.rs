@@ -79,13 +79,10 @@ impl OwnerObject {
     /// The whole object.
     pub(crate) fn to_json(&self) -> Value {
         let mut object = self.data.clone();
-        if !object.is_object() {
-            object = Value::Object(serde_json::Map::new());
-        }
-        object["apiVersion"] = Value::from(self.api_version.as_str());
-        object["kind"] = Value::from(self.kind.as_str());
+        kai_object::set(&mut object, &["apiVersion"], Value::from(self.api_version.as_str()));
+        kai_object::set(&mut object, &["kind"], Value::from(self.kind.as_str()));
         // Metadata has string keys, so serialisation cannot fail.
-        object["metadata"] = serde_json::to_value(&self.metadata).unwrap_or_default();
+        kai_object::set(&mut object, &["metadata"], serde_json::to_value(&self.metadata).unwrap_or_default());
         object
     }
 }

@@ -302,7 +302,7 @@ impl Source for Reader {
             }
             Err(error) => return Err(Error::Read(error)),
         };
-        let items = listed["items"].as_array().into_iter().flatten();
+        let items = listed.get("items").and_then(Value::as_array).into_iter().flatten();
         let found: Vec<Arc<OwnerObject>> =
             items.filter_map(|item| read_object(item.clone()).ok()).map(Arc::new).collect();
         self.report_unused(&resource, &found, (group, version, kind));

@@ -200,13 +200,13 @@ impl DeleteOptions {
     fn to_value(&self) -> Value {
         let mut options = json!({"kind": "DeleteOptions", "apiVersion": "v1"});
         if let Some(uid) = &self.uid {
-            options["preconditions"] = json!({"uid": uid});
+            kai_object::set(&mut options, &["preconditions"], json!({"uid": uid}));
         }
         if let Some(seconds) = self.grace_seconds {
-            options["gracePeriodSeconds"] = Value::from(seconds);
+            kai_object::set(&mut options, &["gracePeriodSeconds"], Value::from(seconds));
         }
         if let Some(policy) = self.propagation {
-            options["propagationPolicy"] = Value::from(policy);
+            kai_object::set(&mut options, &["propagationPolicy"], Value::from(policy));
         }
         options
     }

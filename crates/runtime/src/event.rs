@@ -177,10 +177,10 @@ impl Recorder {
             "name": regarding.key.name,
         });
         if !regarding.uid.is_empty() {
-            object["uid"] = Value::from(regarding.uid.as_str());
+            kai_object::set(&mut object, &["uid"], Value::from(regarding.uid.as_str()));
         }
         if !regarding.key.namespace.is_empty() {
-            object["namespace"] = Value::from(regarding.key.namespace.as_str());
+            kai_object::set(&mut object, &["namespace"], Value::from(regarding.key.namespace.as_str()));
         }
         json!({
             "apiVersion": "v1", "kind": "Event", "metadata": metadata,

@@ -29,6 +29,8 @@ impl Default for Health {
 
 #[derive(Debug, Default)]
 struct State {
+    /// The process finds out what to watch.
+    is_discovering: bool,
     watches: BTreeMap<String, Watch>,
     tasks: BTreeMap<&'static str, Task>,
     /// Problems of named parts.
@@ -59,9 +61,17 @@ impl Health {
         Self { state: Arc::default(), interrupted_max }
     }
 
+    /// Not ready until a watch is added: a process that asks the server first what there is to watch knows nothing yet.
+    pub fn discovering(&self) {
+        self.lock().is_discovering = true;
+    }
+
     /// Adds a watch that readiness depends on.
     pub fn watch(&self, name: &str) -> WatchHealth {
-        self.lock().watches.insert(name.to_owned(), Watch::NotListed(String::new()));
+        let mut state = self.lock();
+        state.is_discovering = false;
+        state.watches.insert(name.to_owned(), Watch::NotListed(String::new()));
+        drop(state);
         WatchHealth { health: self.clone(), name: name.to_owned() }
     }
 
@@ -98,7 +108,9 @@ impl Health {
             let spent = now.duration_since(task.since?);
             (spent > task.limit).then(|| format!("{name} has been running for {} s", spent.as_secs()))
         });
-        watches.chain(tasks).chain(state.parts.values().cloned()).collect()
+        let discovery =
+            state.is_discovering.then(|| "the kinds of the API server are not known yet".to_owned());
+        discovery.into_iter().chain(watches).chain(tasks).chain(state.parts.values().cloned()).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -164,6 +176,9 @@ mod tests {
     #[tokio::test(flavor = "current_thread", start_paused = true)]
     async fn ready_means_listed_watching_and_progressing() {
         let health = Health::default();
+        assert!(health.problems().is_empty(), "a replica that does not lead watches nothing, and is ready");
+        health.discovering();
+        assert_eq!(health.problems(), ["the kinds of the API server are not known yet"]);
         let pods = health.watch("pods");
         assert_eq!(health.problems(), ["pods have not been listed yet"]);
         pods.interrupted("forbidden");

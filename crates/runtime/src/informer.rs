@@ -103,9 +103,11 @@ impl Informer<Value> {
                     let share = |object: Unmanaged| {
                         let mut object = object.into_value();
                         // Items of a list do not name their kind.
-                        if object.get("kind").is_none() {
-                            object["kind"] = Value::from(kind.as_str());
-                            object["apiVersion"] = Value::from(api_version.as_str());
+                        if let Some(fields) = object.as_object_mut()
+                            && !fields.contains_key("kind")
+                        {
+                            fields.insert("kind".to_owned(), Value::from(kind.as_str()));
+                            fields.insert("apiVersion".to_owned(), Value::from(api_version.as_str()));
                         }
                         store.share(object)
                     };
@@ -345,6 +347,24 @@ mod tests {
         assert_eq!(pods.list().len(), 1, "a list always holds");
         pods.handle(WatchEvent::Denied);
         assert!(pods.list().is_empty(), "without the right to list, nothing is known");
+    }
+
+    /// An aggregated API server may return anything.
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn items_that_are_no_objects_do_not_end_the_process() {
+        let respond = async |uri: axum::http::Uri| {
+            if uri.query().is_some_and(|query| query.contains("watch=")) {
+                std::future::pending::<()>().await;
+            }
+            let items = json!(["text", 7, null, [], [{}], {"kind": 7}, pod(5, "n1")]);
+            json!({"metadata": {"resourceVersion": "7"}, "items": items}).to_string()
+        };
+        let api = Api::new(kube::Client::new(axum::Router::new().fallback(respond), "default"), "test");
+        let (informers, mut tasks) = (Arc::new(informers()), JoinSet::new());
+        informers.start(&api, &Health::default(), &mut tasks);
+        let synced = tokio::time::timeout(std::time::Duration::from_secs(60), informers.synced(&[POD]));
+        assert!(synced.await.is_ok(), "{:?}", tasks.try_join_next());
+        assert_eq!(informers.dynamic(&POD).on_node("n1").len(), 1, "the others are not affected");
     }
 
     #[test]

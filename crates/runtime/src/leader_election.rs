@@ -9,6 +9,7 @@
 use crate::api::{Api, Error, Part, Result};
 use crate::kind::{Key, LEASE};
 use kai_clock::Clock;
+use kai_object as object;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -62,6 +63,9 @@ pub struct Holder {
     pub renewed: String,
 }
 
+/// Where a lease names its holder.
+const HOLDER: &str = "/spec/holderIdentity";
+
 /// Time before a failed renewal is repeated.
 const FAILED_RENEWAL_RETRY: Duration = Duration::from_secs(1);
 
@@ -81,8 +85,8 @@ impl Candidate {
             Err(error) if error.is_not_found() => return Ok(None),
             Err(error) => return Err(error),
         };
-        let text = |field: &str| lease["spec"][field].as_str().unwrap_or_default().to_owned();
-        let holder = Holder { identity: text("holderIdentity"), renewed: text("renewTime") };
+        let text = |field: &str| object::str_at(&lease, field).to_owned();
+        let holder = Holder { identity: text(HOLDER), renewed: text("/spec/renewTime") };
         Ok(Some(holder).filter(|holder| !holder.identity.is_empty()))
     }
 
@@ -151,13 +155,14 @@ impl Candidate {
     /// Releases the lease, so that the next leader need not wait for it to expire.
     pub async fn release(&self, api: &Api, clock: Clock) -> Result<()> {
         let lease = api.get_dynamic(&LEASE, &self.lease).await?;
-        if lease["spec"]["holderIdentity"] != self.identity.as_str() {
+        if object::str_at(&lease, HOLDER) != self.identity {
             return Ok(());
         }
         let mut released = lease.clone();
-        released["spec"]["holderIdentity"] = Value::from("");
-        released["spec"]["leaseDurationSeconds"] = Value::from(1);
-        released["spec"]["renewTime"] = Value::from(clock.micro_time());
+        let spec = object::map_mut(&mut released, "spec");
+        spec.insert("holderIdentity".to_owned(), Value::from(""));
+        spec.insert("leaseDurationSeconds".to_owned(), Value::from(1));
+        spec.insert("renewTime".to_owned(), Value::from(clock.micro_time()));
         api.patch_difference_dynamic(&LEASE, Part::Main, &lease, &released).await.map(|_| ())
     }
 
@@ -169,28 +174,28 @@ impl Candidate {
             Err(error) if error.is_not_found() => return self.create(api, &now, observed).await,
             Err(error) => return Err(error),
         };
+        let ours = self.is_holder(&old)?;
         observed.update(&old);
-        let holder = old["spec"]["holderIdentity"].as_str().unwrap_or_default();
-        let ours = holder == self.identity;
+        let holder = object::str_at(&old, HOLDER);
         if !ours && !holder.is_empty() && !observed.is_expired(&old) {
             return Ok(false);
         }
         let mut new = old.clone();
-        let spec = &mut new["spec"];
+        let spec = object::map_mut(&mut new, "spec");
         if !ours {
-            let transitions = spec["leaseTransitions"].as_i64().unwrap_or(0);
-            spec["leaseTransitions"] = Value::from(transitions + 1);
-            spec["acquireTime"] = Value::from(now.as_str());
-            spec["holderIdentity"] = Value::from(self.identity.as_str());
+            let transitions = spec.get("leaseTransitions").and_then(Value::as_i64).unwrap_or(0);
+            spec.insert("leaseTransitions".to_owned(), Value::from(transitions.saturating_add(1)));
+            spec.insert("acquireTime".to_owned(), Value::from(now.as_str()));
+            spec.insert("holderIdentity".to_owned(), Value::from(self.identity.as_str()));
         }
-        spec["leaseDurationSeconds"] = Value::from(self.timing.lease.as_secs());
-        spec["renewTime"] = Value::from(now);
+        spec.insert("leaseDurationSeconds".to_owned(), Value::from(self.timing.lease.as_secs()));
+        spec.insert("renewTime".to_owned(), Value::from(now));
         match api.patch_difference_dynamic(&LEASE, Part::Main, &old, &new).await {
             Ok(written) => {
-                if let Some(written) = written {
-                    observed.update(&written);
-                }
-                Ok(true)
+                let written = written.unwrap_or(new);
+                let is_holder = self.is_holder(&written)?;
+                observed.update(&written);
+                Ok(is_holder)
             }
             // Another candidate was faster; the next attempt reads which.
             Err(error) if error.is_conflict() => Ok(false),
@@ -209,31 +214,40 @@ impl Candidate {
         });
         match api.create_dynamic(&LEASE, &self.lease.namespace, &lease).await {
             Ok(created) => {
+                let is_holder = self.is_holder(&created)?;
                 observed.update(&created);
-                Ok(true)
+                Ok(is_holder)
             }
             Err(error) if error.is_conflict() => Ok(false),
             Err(error) => Err(error),
         }
     }
+
+    /// Whether a response says that this candidate holds the lease. A proxy may answer in place of the server, with a page of
+    /// its own and status 200: that grants no lease.
+    fn is_holder(&self, lease: &Value) -> Result<bool> {
+        if object::name(lease) != self.lease.name {
+            return Err(Error::Malformed { path: LEASE.path_of(&self.lease), field: "metadata.name" });
+        }
+        Ok(object::str_at(lease, HOLDER) == self.identity)
+    }
 }
 
 impl Observed {
     fn update(&mut self, lease: &Value) {
-        if self.lease.as_ref().is_none_or(|known| known["spec"] != lease["spec"]) {
+        if self.lease.as_ref().is_none_or(|known| known.get("spec") != lease.get("spec")) {
             self.lease = Some(lease.clone());
             self.changed = Some(Instant::now());
         }
     }
 
     fn holder(&self) -> &str {
-        let lease = self.lease.as_ref();
-        lease.and_then(|lease| lease["spec"]["holderIdentity"].as_str()).unwrap_or_default()
+        self.lease.as_ref().map_or("", |lease| object::str_at(lease, HOLDER))
     }
 
     /// Whether the lease has not changed for its duration.
     fn is_expired(&self, lease: &Value) -> bool {
-        let seconds = lease["spec"]["leaseDurationSeconds"].as_u64().unwrap_or(0);
+        let seconds = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_u64).unwrap_or(0);
         self.changed.is_some_and(|changed| changed.elapsed() >= Duration::from_secs(seconds))
     }
 }
@@ -292,6 +306,46 @@ mod tests {
             leadership.is_held()
         };
         assert_eq!(run_as_leader(&candidate, &api.isolated(), clock, work).await, Some(true));
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn response_that_is_no_lease_neither_ends_the_process_nor_grants_leadership() {
+        let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
+        let candidate = Candidate {
+            lease: Key::new("default", "test"),
+            identity: "a".to_owned(),
+            timing: Timing::default(),
+        };
+        let bodies = ["[]", "[{}]", r#""text""#, "7", "null", "{}", r#"{"spec": "text"}"#];
+        for body in bodies {
+            let server = axum::Router::new().fallback(async move || body);
+            let api = Api::new(kube::Client::new(server, "default"), "test");
+            let acquired = candidate.try_acquire(&api, clock, &mut Observed::default()).await;
+            assert!(acquired.is_err(), "{body}: {acquired:?}");
+            assert!(candidate.holder(&api).await.unwrap_or_default().is_none(), "{body}");
+            let _ = candidate.release(&api, clock).await;
+        }
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn lease_with_absurd_numbers_is_acquired() {
+        let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
+        let candidate = Candidate {
+            lease: Key::new("default", "test"),
+            identity: "a".to_owned(),
+            timing: Timing::default(),
+        };
+        // The released lease, before and after the write.
+        let respond = async |method: axum::http::Method| {
+            let holder = if method == axum::http::Method::GET { "" } else { "a" };
+            json!({"metadata": {"name": "test"}, "spec": {
+                "holderIdentity": holder, "leaseTransitions": i64::MAX, "leaseDurationSeconds": u64::MAX,
+            }})
+            .to_string()
+        };
+        let server = axum::Router::new().fallback(respond);
+        let api = Api::new(kube::Client::new(server, "default"), "test");
+        assert!(candidate.try_acquire(&api, clock, &mut Observed::default()).await.unwrap());
     }
 
     #[tokio::test(flavor = "current_thread", start_paused = true)]

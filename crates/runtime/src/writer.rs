@@ -228,6 +228,16 @@ impl Writer {
 }
 
 impl State {
+    /// The objects with a write of this priority that may be sent.
+    fn ready(&mut self, priority: WritePriority) -> &mut VecDeque<ObjectId> {
+        let [action, status, event] = &mut self.ready;
+        match priority {
+            WritePriority::Action => action,
+            WritePriority::Status => status,
+            WritePriority::Event => event,
+        }
+    }
+
     fn add(&mut self, write: Write) {
         let id = write.object.clone();
         let priority = write.priority;
@@ -240,14 +250,14 @@ impl State {
             self.counts.queued += 1;
         }
         if !self.busy.contains(&id) {
-            self.ready[priority as usize].push_back(id);
+            self.ready(priority).push_back(id);
         }
     }
 
     /// The next write to send.
     fn take(&mut self) -> Option<Queued> {
         for priority in PRIORITIES {
-            while let Some(id) = self.ready[priority as usize].pop_front() {
+            while let Some(id) = self.ready(priority).pop_front() {
                 if self.busy.contains(&id) {
                     continue;
                 }
@@ -279,7 +289,7 @@ impl State {
         self.busy.remove(object);
         let writes = self.objects.get(object).into_iter().flatten();
         if let Some(priority) = writes.map(|queued| queued.write.priority).min() {
-            self.ready[priority as usize].push_back(object.clone());
+            self.ready(priority).push_back(object.clone());
         }
     }
 

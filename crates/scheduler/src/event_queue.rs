@@ -4,7 +4,7 @@
 //! not by the number of events.
 
 use crate::effect::condition::PodCondition;
-use crate::effect::evict::EvictionResult;
+use crate::effect::evict::{EvictionResult, Victim};
 use crate::usage::Usage;
 use kai_cache::{Kind, Object};
 use kai_engine::input::Key;
@@ -30,6 +30,8 @@ pub(crate) enum SchedulerEvent {
     /// The backoff after a refused deletion is over.
     DeletionRetry(Key),
     EvictionResult(EvictionResult),
+    /// The watch should have delivered the deletions of these victims by now; with the group that they were evicted for.
+    EvictionsOverdue(Option<Key>, Vec<Victim>),
     Audited(AuditResult),
     /// A query of historical usage succeeded.
     Usage(Usage),
@@ -81,8 +83,8 @@ impl Pending {
         match &event {
             SchedulerEvent::Watch(kind, WatchEvent::Applied(object)) => {
                 let id = (*kind, object.key());
-                if let Some(at) = self.latest.get(&id) {
-                    self.events[*at] = event;
+                if let Some(known) = self.latest.get(&id).and_then(|at| self.events.get_mut(*at)) {
+                    *known = event;
                     return;
                 }
                 self.latest.insert(id, self.events.len());
@@ -101,6 +103,7 @@ impl Pending {
             | SchedulerEvent::DeletionResponse(..)
             | SchedulerEvent::DeletionRetry(_)
             | SchedulerEvent::EvictionResult(_)
+            | SchedulerEvent::EvictionsOverdue(..)
             | SchedulerEvent::Usage(_)
             | SchedulerEvent::Audited(_)
             | SchedulerEvent::PodConditionConflict(_)

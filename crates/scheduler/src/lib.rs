@@ -6,6 +6,9 @@
 //! [`usage`] queries historical usage from Prometheus.
 //! Not here: how a pod is bound (the binder), and every placement decision (the engine).
 
+// Objects come from everyone who may write to the API server: none of them may end the process.
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::string_slice))]
+
 mod assumed_bindings;
 mod cycle_trigger;
 mod effect;
@@ -44,6 +47,7 @@ pub async fn run(
     plugins: PluginSet,
     mut queries: serve::QueryReceiver,
 ) {
+    process.health.discovering();
     let served = loop {
         match resources::discover(&process.api).await {
             Ok(served) => break served,

@@ -286,11 +286,13 @@ impl Metrics {
     }
 
     fn set_queue(&self, name: &str, queue: &QueueValues) {
+        let labels = queue.labels(name);
         let units = [1e3, 1e9, 1e6];
-        for (at, unit) in units.iter().enumerate() {
-            let labels = queue.labels(name);
-            self.fair_share[at].with_label_values(&labels).set(queue.fair_share[at] as f64 / unit);
-            self.usage[at].with_label_values(&labels).set(queue.used[at]);
+        for ((gauge, share), unit) in self.fair_share.iter().zip(&queue.fair_share).zip(units) {
+            gauge.with_label_values(&labels).set(*share as f64 / unit);
+        }
+        for (gauge, used) in self.usage.iter().zip(queue.used) {
+            gauge.with_label_values(&labels).set(used);
         }
     }
 

@@ -14,6 +14,7 @@ use kai_runtime::watch::{self, Need, Source, WatchEvent};
 use kai_runtime::{Process, ResourceKind, api, discovery};
 use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::sync::{Arc, LazyLock};
 
 pub static POD_GROUP: LazyLock<ResourceKind> = LazyLock::new(ResourceKind::of::<kai_api::PodGroup>);
@@ -95,9 +96,9 @@ async fn try_discovery(api: &api::Api) -> api::Result<Discovery> {
     let version = api.send("GET", "/version", None).await?;
     let groups = api.send("GET", "/apis", None).await?;
     let mut paths = vec![group_path("", "v1")];
-    for group in groups["groups"].as_array().into_iter().flatten() {
-        for version in group["versions"].as_array().into_iter().flatten() {
-            let parts = version["groupVersion"].as_str().and_then(|name| name.split_once('/'));
+    for group in list(&groups, "groups") {
+        for version in list(group, "versions") {
+            let parts = kai_object::str_at(version, "/groupVersion").split_once('/');
             paths.extend(parts.map(|(group, version)| group_path(group, version)));
         }
     }
@@ -114,6 +115,11 @@ async fn try_discovery(api: &api::Api) -> api::Result<Discovery> {
     }
     let server_version = ServerVersion::deserialize(&version).ok();
     Ok(Discovery { server_version, resources: resources.into() })
+}
+
+/// The items of a list field; none if it is missing.
+fn list<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
+    object.get(field).and_then(Value::as_array).into_iter().flatten()
 }
 
 async fn is_served(api: &api::Api, kind: &ResourceKind) -> api::Result<bool> {

@@ -212,6 +212,10 @@ impl SchedulerLoop {
                 }
                 SchedulerEvent::DeletionRetry(key) => self.retry_deletion(&key),
                 SchedulerEvent::EvictionResult(result) => self.handle_eviction_result(result),
+                SchedulerEvent::EvictionsOverdue(preemptor, victims) => {
+                    self.look_up_victims(preemptor, victims);
+                    Impact::None
+                }
                 SchedulerEvent::Usage(usage) => self.handle_usage(usage),
                 SchedulerEvent::Audited(result) => self.handle_audit(result),
                 SchedulerEvent::PodConditionConflict(condition) => {
@@ -305,7 +309,7 @@ impl SchedulerLoop {
     }
 
     /// The policy of cycles with every configured action.
-    pub(crate) fn policy(&self) -> &Policy {
+    pub(crate) fn policy(&self) -> &Arc<Policy> {
         &self.policies.all_actions
     }
 

@@ -149,7 +149,10 @@ pub(crate) fn answer(scheduler: &mut SchedulerLoop, query: Query) {
     match query {
         Query::Snapshot(to) => scheduler.send_snapshot(to),
         Query::JobOrder(to) => {
-            let _ = to.send(order_of(scheduler));
+            // Without an answer the client is told that the scheduler is not available.
+            if let Some(order) = order_of(scheduler) {
+                let _ = to.send(order);
+            }
         }
         Query::Explain(group, to) => {
             let _ =
@@ -181,10 +184,11 @@ impl SchedulerLoop {
     }
 }
 
-fn order_of(scheduler: &mut SchedulerLoop) -> Value {
-    let (policy, now) = (scheduler.policy().clone(), scheduler.now());
-    let cluster = scheduler.cache.cluster_mut();
-    let order = listing::pending(cluster, &policy, now);
+/// The order of pending groups; none if a plugin did not return.
+fn order_of(scheduler: &mut SchedulerLoop) -> Option<Value> {
+    let (policy, now) = (Arc::clone(scheduler.policy()), scheduler.now());
+    let order =
+        scheduler.with_plugins(&policy, move |cluster, policy| listing::pending(cluster, policy, now))?;
     // The name alone does not identify a group.
     let entry = |(group, priority): &(Key, i32)| json!({"id": group.to_string(), "priority": priority});
     let queues: serde_json::Map<String, Value> = order
@@ -192,7 +196,7 @@ fn order_of(scheduler: &mut SchedulerLoop) -> Value {
         .iter()
         .map(|(queue, groups)| (queue.clone(), groups.iter().map(entry).collect()))
         .collect();
-    json!({"global_order": order.all.iter().map(entry).collect::<Vec<_>>(), "queue_order": queues})
+    Some(json!({"global_order": order.all.iter().map(entry).collect::<Vec<_>>(), "queue_order": queues}))
 }
 
 /// A verdict as JSON: messages and hints.

@@ -140,10 +140,11 @@ impl Source {
 /// Allocation as a fraction of capacity. Several series of one queue add up: a restarted controller leaves a second one.
 fn usage_of(capacity: &[Vec<Sample>], allocation: &[Vec<Sample>]) -> Result<Usage, Error> {
     let mut usage = Usage::new();
-    for (at, resource) in RESOURCES.into_iter().enumerate() {
-        let total = capacity[at].first().map_or(0.0, |sample| sample.value);
-        for Sample { queue, value } in &allocation[at] {
-            let share = &mut usage.entry(queue.clone()).or_default()[at];
+    for (at, ((resource, capacity), allocation)) in RESOURCES.iter().zip(capacity).zip(allocation).enumerate()
+    {
+        let total = capacity.first().map_or(0.0, |sample| sample.value);
+        for Sample { queue, value } in allocation {
+            let Some(share) = usage.entry(queue.clone()).or_default().get_mut(at) else { continue };
             if *value <= 0.0 {
                 continue;
             }

@@ -62,17 +62,13 @@ pub fn parse_prometheus(text: &str) -> Result<Span, DurationError> {
     let mut rest = text;
     while !rest.is_empty() {
         let (number, unit, after) = split_component(rest).ok_or_else(malformed)?;
-        let place = order.iter().position(|(name, _)| *name == unit).filter(|p| *p >= next_allowed);
-        let place = place.ok_or_else(malformed)?;
+        let mut units = order.iter().enumerate().skip(next_allowed);
+        let (place, (_, unit)) = units.find(|(_, (name, _))| *name == unit).ok_or_else(malformed)?;
         if number.is_empty() || !number.bytes().all(|b| b.is_ascii_digit()) {
             return Err(malformed());
         }
         let count: i128 = number.parse().map_err(|_| too_long(text))?;
-        nanos = order[place]
-            .1
-            .checked_mul(count)
-            .and_then(|n| nanos.checked_add(n))
-            .ok_or_else(|| too_long(text))?;
+        nanos = unit.checked_mul(count).and_then(|n| nanos.checked_add(n)).ok_or_else(|| too_long(text))?;
         next_allowed = place + 1;
         rest = after;
     }
@@ -126,13 +122,17 @@ fn extended_unit(unit: &str) -> Option<i128> {
     })
 }
 
+/// Whether a number is negative, and the number without its sign.
+pub(crate) fn split_sign(text: &str) -> (bool, &str) {
+    match text.strip_prefix('-') {
+        Some(unsigned) => (true, unsigned),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    }
+}
+
 fn parse_units(text: &str, unit_nanos: impl Fn(&str) -> Option<i128>) -> Result<Span, DurationError> {
     let malformed = || DurationError::Malformed { text: shortened(text) };
-    let (negative, unsigned) = match text.as_bytes().first() {
-        Some(b'-') => (true, &text[1..]),
-        Some(b'+') => (false, &text[1..]),
-        Some(_) | None => (false, text),
-    };
+    let (negative, unsigned) = split_sign(text);
     if unsigned == "0" {
         return Ok(Span(0));
     }

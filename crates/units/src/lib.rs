@@ -2,6 +2,9 @@
 //!
 //! Independent of all API types. Every parser is total: malformed text gives an error that contains it.
 
+// Objects come from everyone who may write to the API server: none of them may end the process.
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::string_slice))]
+
 pub mod duration;
 pub mod key;
 pub mod quantity;

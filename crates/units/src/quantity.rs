@@ -3,6 +3,7 @@
 //! A value is a whole number of billionths. As in Kubernetes, finer fractions are rounded away from zero; values beyond
 //! 2^63 - 1 whole units are an error.
 
+use crate::duration::split_sign;
 use std::fmt;
 use std::str::FromStr;
 
@@ -151,11 +152,7 @@ impl FromStr for Quantity {
         if text.len() > LONGEST_TEXT {
             return Err(malformed());
         }
-        let (negative, rest) = match text.as_bytes().first() {
-            Some(b'-') => (true, &text[1..]),
-            Some(b'+') => (false, &text[1..]),
-            Some(_) | None => (false, text),
-        };
+        let (negative, rest) = split_sign(text);
         let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
         let (number, suffix) = rest.split_at(number_end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
@@ -272,12 +269,15 @@ impl fmt::Display for Quantity {
         }
         if self.style == Style::Binary && self.nanos.abs() >= 1024 * NANO && self.nanos % NANO == 0 {
             let mut mantissa = self.nanos / NANO;
-            let mut power = 0;
-            while mantissa % 1024 == 0 && power < 6 {
+            let mut suffix = "";
+            for larger in ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"] {
+                if mantissa % 1024 != 0 {
+                    break;
+                }
                 mantissa /= 1024;
-                power += 1;
+                suffix = larger;
             }
-            return write!(f, "{mantissa}{}", ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"][power]);
+            return write!(f, "{mantissa}{suffix}");
         }
         let mut mantissa = self.nanos;
         let mut power = 0usize;
@@ -289,7 +289,8 @@ impl fmt::Display for Quantity {
             Style::Exponent if power == 3 => write!(f, "{mantissa}"),
             Style::Exponent => write!(f, "{mantissa}e{}", power as i64 * 3 - 9),
             Style::Decimal | Style::Binary => {
-                write!(f, "{mantissa}{}", ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"][power])
+                let suffix = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"].get(power).unwrap_or(&"");
+                write!(f, "{mantissa}{suffix}")
             }
         }
     }
@@ -297,10 +298,8 @@ impl fmt::Display for Quantity {
 
 /// Shortens text for an error message.
 pub(crate) fn shortened(text: &str) -> String {
-    match text.char_indices().nth(40) {
-        Some((cut, _)) => format!("{}…", &text[..cut]),
-        None => text.to_owned(),
-    }
+    let cut = text.char_indices().nth(40).and_then(|(cut, _)| text.get(..cut));
+    cut.map_or_else(|| text.to_owned(), |start| format!("{start}…"))
 }
 
 #[cfg(test)]

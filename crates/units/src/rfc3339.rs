@@ -31,15 +31,17 @@ impl FromStr for Timestamp {
 
 fn parse(text: &str) -> Option<Timestamp> {
     let bytes = text.as_bytes();
-    if !text.is_ascii() || bytes.len() < 20 {
+    if !text.is_ascii() {
         return None;
     }
     let separators = [(4, b'-'), (7, b'-'), (13, b':'), (16, b':')];
-    if separators.iter().any(|(at, c)| bytes[*at] != *c) || !matches!(bytes[10], b'T' | b't') {
+    if separators.iter().any(|(at, c)| bytes.get(*at) != Some(c))
+        || !matches!(bytes.get(10), Some(b'T' | b't'))
+    {
         return None;
     }
     let number = |from: usize, to: usize| -> Option<i64> {
-        let mut digits = bytes[from..to].iter();
+        let mut digits = bytes.get(from..to)?.iter();
         digits.try_fold(0, |all, b| b.is_ascii_digit().then(|| all * 10 + i64::from(b - b'0')))
     };
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
@@ -50,18 +52,18 @@ fn parse(text: &str) -> Option<Timestamp> {
     if hour > 23 || minute > 59 || second > 59 {
         return None;
     }
-    let mut rest = &text[19..];
+    let mut rest = text.get(19..)?;
     let mut micros = 0;
     if let Some(fraction) = rest.strip_prefix('.') {
         let digits = fraction.find(|c: char| !c.is_ascii_digit())?;
         if digits == 0 {
             return None;
         }
-        for place in 0..6 {
-            let digit = if place < digits { fraction.as_bytes()[place] - b'0' } else { 0 };
-            micros = micros * 10 + i64::from(digit);
+        let (fraction, after) = fraction.split_at_checked(digits)?;
+        for digit in fraction.bytes().chain(std::iter::repeat(b'0')).take(6) {
+            micros = micros * 10 + i64::from(digit - b'0');
         }
-        rest = &fraction[digits..];
+        rest = after;
     }
     let seconds = days_since_epoch(year, month, day) * SECONDS_A_DAY + hour * 3600 + minute * 60 + second;
     let utc = seconds - offset_seconds(rest)?;
@@ -74,21 +76,17 @@ fn offset_seconds(text: &str) -> Option<i64> {
     if text == "Z" || text == "z" {
         return Some(0);
     }
-    let bytes = text.as_bytes();
-    if bytes.len() != 6 || bytes[3] != b':' {
-        return None;
-    }
-    let sign = match bytes[0] {
+    let &[sign, hour_tens, hour_ones, b':', minute_tens, minute_ones] = text.as_bytes() else { return None };
+    let sign = match sign {
         b'+' => 1,
         b'-' => -1,
         _ => return None,
     };
-    let two = |at: usize| -> Option<i64> {
-        let (tens, ones) = (bytes[at], bytes[at + 1]);
+    let two = |tens: u8, ones: u8| -> Option<i64> {
         (tens.is_ascii_digit() && ones.is_ascii_digit())
             .then(|| i64::from(tens - b'0') * 10 + i64::from(ones - b'0'))
     };
-    let (hours, minutes) = (two(1)?, two(4)?);
+    let (hours, minutes) = (two(hour_tens, hour_ones)?, two(minute_tens, minute_ones)?);
     (hours < 24 && minutes < 60).then_some(sign * (hours * 3600 + minutes * 60))
 }
 

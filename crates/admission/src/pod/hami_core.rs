@@ -9,7 +9,7 @@ pub(super) fn mutate(pod: &mut Value) -> Result<(), String> {
     let Some(map) = capabilities_map(pod, container) else { return Ok(()) };
     let mut source = from_config_map(&map, env::CUDA_DEVICE_MEMORY_LIMIT);
     // Optional: the binder writes it only where its plugin is enabled.
-    source["configMapKeyRef"]["optional"] = Value::Bool(true);
+    kai_object::set(&mut source, &["configMapKeyRef", "optional"], Value::Bool(true));
     if let Some(container) = container.get_mut(pod) {
         set_variable(container, env::CUDA_DEVICE_MEMORY_LIMIT, &source);
     }

@@ -19,7 +19,7 @@ const CONTAINER: &str = "resource-reservation";
 pub(crate) fn name(node: &str, group: &str) -> String {
     let hash = digest(&SHA256, format!("{node}/{group}").as_bytes());
     let mut name = "gpu-reservation-".to_owned();
-    for byte in &hash.as_ref()[..8] {
+    for byte in hash.as_ref().iter().take(8) {
         write!(name, "{byte:02x}").expect("writing to a string does not fail");
     }
     name

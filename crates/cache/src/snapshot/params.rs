@@ -119,6 +119,7 @@ impl SchedulerParams {
         })
     }
 
+    #[expect(clippy::indexing_slicing, reason = "fields of an object that is made here")]
     pub(super) fn value(&self) -> Value {
         let nanos = |span: Span| span.0.saturating_mul(1000);
         let mut all = json!({
@@ -228,8 +229,8 @@ impl Discovery {
     /// As in KAI, from server 1.26 and `resource.k8s.io/v1beta1` on.
     pub fn serves_device_claims(&self) -> bool {
         let number = |text: &str| -> u32 {
-            let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-            text[..digits].parse().unwrap_or(0)
+            let digits = text.split(|c: char| !c.is_ascii_digit()).next();
+            digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
         };
         let version = self.server_version.as_ref().map(|v| (number(&v.major), number(&v.minor)));
         let versions = self.resources.iter().filter_map(|r| r.group_version.strip_prefix("resource.k8s.io/"));

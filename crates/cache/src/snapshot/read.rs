@@ -63,16 +63,9 @@ struct Parts {
 fn read_parts(file: &str, mut input: impl Read + Seek, limits: Limits) -> Result<Parts, SnapshotError> {
     let io = |cause| SnapshotError::Io { file: file.to_owned(), cause };
     input.seek(SeekFrom::Start(0)).map_err(io)?;
-    let mut head = [0u8; 64];
-    let mut filled = 0;
-    while filled < head.len() {
-        match input.read(&mut head[filled..]).map_err(io)? {
-            0 => break,
-            read => filled += read,
-        }
-    }
+    let mut head = Vec::new();
+    input.by_ref().take(64).read_to_end(&mut head).map_err(io)?;
     input.seek(SeekFrom::Start(0)).map_err(io)?;
-    let head = &head[..filled];
     if head.starts_with(b"PK") {
         let damaged = |error: zip::result::ZipError| SnapshotError::Archive {
             file: file.to_owned(),

@@ -169,7 +169,7 @@ impl<R: Read> Scanner<R> {
         let mut depth = 0u32;
         let (mut quoted, mut escaped) = (false, false);
         while self.byte()?.is_some() {
-            let chunk = &self.buffer[self.at..self.filled];
+            let chunk = self.buffer.get(self.at..self.filled).unwrap_or_default();
             let mut end = None;
             let mut tokens = 0;
             for (position, byte) in chunk.iter().enumerate() {
@@ -193,12 +193,12 @@ impl<R: Read> Scanner<R> {
                     _ => {}
                 }
             }
-            let taken = end.unwrap_or(chunk.len());
-            if out.len() + taken > self.limits.value_bytes {
+            let taken = end.and_then(|end| chunk.get(..end)).unwrap_or(chunk);
+            if out.len() + taken.len() > self.limits.value_bytes {
                 return Err(self.value_too_large());
             }
-            out.extend_from_slice(&chunk[..taken]);
-            self.at += taken;
+            out.extend_from_slice(taken);
+            self.at += taken.len();
             self.count_tokens(tokens)?;
             if end.is_some() {
                 return Ok(());
@@ -248,7 +248,7 @@ impl<R: Read> Scanner<R> {
                 return Ok(None);
             }
         }
-        Ok(Some(self.buffer[self.at]))
+        Ok(self.buffer.get(self.at).copied())
     }
 
     fn syntax(&self, expected: &'static str) -> ScanError {
@@ -265,12 +265,15 @@ pub(super) fn path_at(text: &[u8], offset: usize) -> String {
     let mut levels: Vec<Level> = Vec::new();
     let mut at = 0;
     let mut key: Option<String> = None;
-    while at < text.len().min(offset) {
-        match text[at] {
+    while at < offset
+        && let Some(byte) = text.get(at)
+    {
+        match byte {
             b'"' => {
                 let end = string_end(text, at);
                 if let (Some(Level::Member(name)), None) = (levels.last_mut(), &key) {
-                    *name = serde_json::from_slice(&text[at..end]).unwrap_or_default();
+                    let quoted = text.get(at..end).unwrap_or_default();
+                    *name = serde_json::from_slice(quoted).unwrap_or_default();
                     key = Some(String::new());
                 }
                 at = end;
@@ -306,8 +309,8 @@ pub(super) fn path_at(text: &[u8], offset: usize) -> String {
 
 fn string_end(text: &[u8], start: usize) -> usize {
     let mut at = start + 1;
-    while at < text.len() {
-        match text[at] {
+    while let Some(byte) = text.get(at) {
+        match byte {
             b'\\' => at += 2,
             b'"' => return at + 1,
             _ => at += 1,

@@ -149,6 +149,7 @@ struct Exact<T> {
 }
 
 impl<T: Serialize> Serialize for Exact<T> {
+    #[expect(clippy::indexing_slicing, reason = "objects of Kubernetes types have metadata")]
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let micros = self.created.as_ref().map_or(0, |time| time.0.as_microsecond());
         if micros % 1_000_000 == 0 {

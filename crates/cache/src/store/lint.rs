@@ -64,8 +64,12 @@ fn queues_in_cycles(objects: &Objects) -> BTreeSet<&str> {
             at = next;
         }
         // The walk ended at a visited queue: the cycle starts there.
-        while path.contains(at) && parents.contains_key(parents[at]) && cycles.insert(at) {
-            at = parents[at];
+        while path.contains(at)
+            && let Some(above) = parents.get(at)
+            && parents.contains_key(above)
+            && cycles.insert(at)
+        {
+            at = above;
         }
         walked.append(&mut path);
     }

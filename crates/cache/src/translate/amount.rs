@@ -92,11 +92,15 @@ impl<'a> Totals<'a> {
         totals
     }
     pub fn get(&self, dimension: &str) -> Option<i64> {
-        self.position(dimension).ok().map(|at| self.0[at].1)
+        self.0.get(self.position(dimension).ok()?).map(|(_, amount)| *amount)
     }
     pub fn add(&mut self, dimension: &'a str, amount: i64) {
         match self.position(dimension) {
-            Ok(at) => self.0[at].1 = self.0[at].1.saturating_add(amount).clamp(-AMOUNT_MAX, AMOUNT_MAX),
+            Ok(at) => {
+                if let Some((_, total)) = self.0.get_mut(at) {
+                    *total = total.saturating_add(amount).clamp(-AMOUNT_MAX, AMOUNT_MAX);
+                }
+            }
             Err(at) => self.0.insert(at, (dimension, amount)),
         }
     }

@@ -100,8 +100,8 @@ fn amounts(
 
 /// The number at the end of a zone name; names without one sort last.
 fn zone_number(name: &str) -> u64 {
-    let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-    name[name.len() - digits..].parse().unwrap_or(u64::MAX)
+    let start = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    name.strip_prefix(start).and_then(|digits| digits.parse().ok()).unwrap_or(u64::MAX)
 }
 
 fn read_policy(name: &str, report: &mut Report<'_>) -> NumaPolicy {

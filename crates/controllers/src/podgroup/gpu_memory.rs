@@ -19,16 +19,15 @@ pub fn read<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> Result<i64,
     for (name, value) in labels {
         if name == label::GPU_MEMORY {
             nvidia = Some(value);
-        } else if name.starts_with(label::AMD_GPU_MEMORY_PREFIX) {
-            amd = Some(name);
+        } else if let Some(amount) = name.strip_prefix(label::AMD_GPU_MEMORY_PREFIX) {
+            // The amount is a part of the label's name: `beta.amd.com/gpu.vram.64G`.
+            amd = Some((name, amount.trim_start_matches('.')));
         }
     }
     let malformed = |label: &str| Error::Malformed { label: label.to_owned() };
     match (nvidia, amd) {
         (Some(mib), None) => mib.parse().map_err(|_| malformed(label::GPU_MEMORY)),
-        (None, Some(name)) => {
-            // The amount is a part of the label's name: `beta.amd.com/gpu.vram.64G`.
-            let amount = name[label::AMD_GPU_MEMORY_PREFIX.len()..].trim_start_matches('.');
+        (None, Some((name, amount))) => {
             let bytes: Quantity = amount.parse().map_err(|_| malformed(name))?;
             Ok(bytes.units() / 1_000_000)
         }

@@ -15,15 +15,18 @@ use std::time::Duration;
 /// Headers that clients use.
 const HEADERS: [&str; 5] = ["content-type", "warning", "allow", "retry-after", "location"];
 
-/// How long a watch waits for an expected event.
-const EVENT_TIMEOUT: Duration = Duration::from_secs(4);
+/// How long a watch waits for an expected event: long, for a machine with many busy processes.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a watch of which no event is expected must be silent.
+const SILENCE: Duration = Duration::from_secs(4);
 
 /// How long a watch waits for unexpected events after the expected ones.
 const EXTRA_EVENT_TIMEOUT: Duration = Duration::from_millis(120);
 
 /// Period and number of the attempts of a step with `until`.
 const ATTEMPT_PERIOD: Duration = Duration::from_millis(50);
-const ATTEMPTS: usize = 100;
+const ATTEMPTS: usize = 600;
 
 /// The server under test.
 pub struct Target<'a> {
@@ -297,7 +300,11 @@ async fn collect_events(step: &Step, mut lines: Lines) -> Entry {
     }
     let end = loop {
         let enough = step.events > 0 && entry.events.len() >= step.events;
-        let timeout = if enough { EXTRA_EVENT_TIMEOUT } else { EVENT_TIMEOUT };
+        let timeout = match step.events {
+            0 => SILENCE,
+            _ if enough => EXTRA_EVENT_TIMEOUT,
+            _ => EVENT_TIMEOUT,
+        };
         match tokio::time::timeout(timeout, lines.next()).await {
             Ok(Ok(Some(line))) => {
                 let event = parsed(&line);

@@ -123,7 +123,7 @@ fn webhooks(settings: &Settings, ports: &Ports, trusted: &str) -> [Object; 2] {
         scope: "Cluster",
     };
     let mut mutate = webhook(settings, &name, &endpoint("/mutate--v1-pod"), &pods(&["CREATE"]));
-    mutate["reinvocationPolicy"] = Value::from("IfNeeded");
+    kai_object::set(&mut mutate, &["reinvocationPolicy"], Value::from("IfNeeded"));
     let mut validate = webhook(settings, &name, &endpoint("/validate--v1-pod"), &pods(&["CREATE", "UPDATE"]));
     for webhook in [&mut mutate, &mut validate] {
         select_pods(settings, webhook);
@@ -157,16 +157,20 @@ fn select_pods(settings: &Settings, webhook: &mut Value) {
     }
     let mut selector = json!({"matchExpressions": expressions});
     if !settings.namespace_labels.is_empty() {
-        selector["matchLabels"] = json!(settings.namespace_labels);
+        kai_object::set(&mut selector, &["matchLabels"], json!(settings.namespace_labels));
     }
-    webhook["namespaceSelector"] = selector;
+    kai_object::set(webhook, &["namespaceSelector"], selector);
     if !settings.pod_labels.is_empty() {
-        webhook["objectSelector"] = json!({"matchLabels": settings.pod_labels});
+        kai_object::set(webhook, &["objectSelector"], json!({"matchLabels": settings.pod_labels}));
     }
     // A quote in the name would end the text of the expression.
     let scheduler = settings.scheduler_name.replace('\\', "\\\\").replace('\'', "\\'");
-    webhook["matchConditions"] = json!([{
-        "name": "scheduler-name-match",
-        "expression": format!("object.spec.schedulerName == '{scheduler}'"),
-    }]);
+    kai_object::set(
+        webhook,
+        &["matchConditions"],
+        json!([{
+            "name": "scheduler-name-match",
+            "expression": format!("object.spec.schedulerName == '{scheduler}'"),
+        }]),
+    );
 }

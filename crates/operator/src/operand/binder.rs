@@ -2,7 +2,7 @@
 
 use super::{client_limits, flag, leader_election, log_format};
 use crate::settings::{Settings, enabled, image};
-use crate::workload::{Port, Workload, remove, secret_references, service, service_account};
+use crate::workload::{Port, Workload, secret_references, service, service_account};
 use crate::{Facts, Object, ObjectKey, Operand, resources};
 use kai_api::config::component::{BinderPlugin, ResourceReservation};
 use kai_api::well_known::{label_value, name};
@@ -141,7 +141,7 @@ pub(crate) fn app_label(settings: &Settings) -> String {
 fn reservation_account(settings: &Settings, facts: &Facts) -> Object {
     let reservation = Reservation::new(settings);
     let mut account = service_account(&reservation.account, &reservation.namespace, &settings.owner());
-    remove(&mut account["metadata"], "labels");
+    kai_object::set_meta(&mut account, "labels", None);
     let key = ObjectKey::new("ServiceAccount", &reservation.namespace, &reservation.account);
     let existing = facts.objects.get(&key).and_then(|account| account.get("imagePullSecrets"));
     let existing = existing.and_then(Value::as_array).into_iter().flatten();
@@ -153,7 +153,7 @@ fn reservation_account(settings: &Settings, facts: &Facts) -> Object {
         }
     }
     if !secrets.is_empty() {
-        account["imagePullSecrets"] = Value::from(secret_references(&secrets));
+        kai_object::set(&mut account, &["imagePullSecrets"], Value::from(secret_references(&secrets)));
     }
     account
 }

@@ -54,7 +54,7 @@ pub(super) fn operand(settings: &Settings, facts: &Facts) -> Operand {
     let mut scaling = service_account(&account, &namespace, &settings.owner());
     let secrets = secret_references(&settings.pull_secrets());
     if !secrets.is_empty() {
-        scaling["imagePullSecrets"] = Value::from(secrets);
+        kai_object::set(&mut scaling, &["imagePullSecrets"], Value::from(secrets));
     }
     operand.objects.extend([
         workload.deployment(settings, facts),

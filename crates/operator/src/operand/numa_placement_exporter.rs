@@ -69,17 +69,21 @@ fn pod(settings: &Settings, facts: &Facts) -> Value {
         "securityContext": {"runAsUser": 0, "runAsNonRoot": false},
     });
     let mut spec = pod_spec(settings, NAME);
-    spec["containers"] = json!([container]);
-    spec["volumes"] = json!([
-        {"name": "podresources", "hostPath": {"path": host_path, "type": "Directory"}},
-        {"name": "sysfs", "hostPath": {"path": sysfs, "type": "Directory"}},
-    ]);
+    kai_object::set(&mut spec, &["containers"], json!([container]));
+    kai_object::set(
+        &mut spec,
+        &["volumes"],
+        json!([
+            {"name": "podresources", "hostPath": {"path": host_path, "type": "Directory"}},
+            {"name": "sysfs", "hostPath": {"path": sysfs, "type": "Directory"}},
+        ]),
+    );
     let selector = exporter.node_selector.clone().filter(|selector| !selector.is_empty());
     let selector =
         selector.unwrap_or_else(|| BTreeMap::from([(label::NUMA_NODE.to_owned(), "true".to_owned())]));
-    spec["nodeSelector"] = json!(selector);
+    kai_object::set(&mut spec, &["nodeSelector"], json!(selector));
     if let Some(affinity) = service.and_then(|service| service.affinity.as_ref()) {
-        spec["affinity"] = json!(affinity);
+        kai_object::set(&mut spec, &["affinity"], json!(affinity));
     }
     let global = settings.global.daemonsets_tolerations.iter().flatten();
     let tolerations: Vec<_> = global.chain(exporter.tolerations.iter().flatten()).collect();

@@ -90,17 +90,21 @@ fn instance(settings: &Settings) -> Object {
     });
     let monitors = prometheus.service_monitor.clone().unwrap_or_default();
     if monitors.enabled.unwrap_or(true) {
-        spec["serviceMonitorNamespaceSelector"] = json!({});
-        spec["serviceMonitorSelector"] = selector;
+        kai_object::set(&mut spec, &["serviceMonitorNamespaceSelector"], json!({}));
+        kai_object::set(&mut spec, &["serviceMonitorSelector"], selector);
     }
     if prometheus.enable_persistent_storage.unwrap_or(true) {
         let size = prometheus.storage_size.as_deref().unwrap_or("50Gi");
         let class = prometheus.storage_class_name.as_deref().unwrap_or("standard");
-        spec["storage"] = json!({"volumeClaimTemplate": {"spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": size}},
-            "storageClassName": class,
-        }}});
+        kai_object::set(
+            &mut spec,
+            &["storage"],
+            json!({"volumeClaimTemplate": {"spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": size}},
+                "storageClassName": class,
+            }}}),
+        );
     }
     let metadata = metadata(name, &settings.namespace, &settings.owner());
     json!({"apiVersion": API_VERSION, "kind": "Prometheus", "metadata": metadata, "spec": spec})
@@ -124,7 +128,11 @@ fn deprecated(settings: &Settings, current: &Value, now: Timestamp) -> Result<Op
     let name = instance_name(&settings.prometheus);
     let mut metadata = metadata(name, &settings.namespace, &settings.owner());
     let since = since.unwrap_or(Timestamp(now.0 / 1_000_000 * 1_000_000));
-    metadata["annotations"] = json!({annotation::DEPRECATION_TIMESTAMP: since.to_string()});
+    kai_object::set(
+        &mut metadata,
+        &["annotations"],
+        json!({annotation::DEPRECATION_TIMESTAMP: since.to_string()}),
+    );
     let spec = current.get("spec").cloned().unwrap_or_default();
     Ok(Some(json!({"apiVersion": API_VERSION, "kind": "Prometheus", "metadata": metadata, "spec": spec})))
 }
@@ -132,10 +140,14 @@ fn deprecated(settings: &Settings, current: &Value, now: Timestamp) -> Result<Op
 fn service_in_front(settings: &Settings) -> Object {
     let port = Port { name: "web", number: PORT, target: PORT };
     let mut service = service(SERVICE, &settings.namespace, &settings.owner(), &[port]);
-    service["spec"]["selector"] = json!({
-        "app.kubernetes.io/instance": instance_name(&settings.prometheus),
-        "app.kubernetes.io/name": "prometheus",
-    });
+    kai_object::set(
+        &mut service,
+        &["spec", "selector"],
+        json!({
+            "app.kubernetes.io/instance": instance_name(&settings.prometheus),
+            "app.kubernetes.io/name": "prometheus",
+        }),
+    );
     service
 }
 
@@ -145,7 +157,7 @@ fn service_monitors(settings: &Settings) -> [Object; 2] {
         let monitors = settings.prometheus.service_monitor.clone().unwrap_or_default();
         let (key, value) = accounting_label(&settings.prometheus);
         let mut metadata = metadata(name, &settings.namespace, &settings.owner());
-        metadata["labels"][key] = Value::from(value);
+        kai_object::set(&mut metadata, &["labels", &key], Value::from(value));
         json!({
             "apiVersion": API_VERSION, "kind": "ServiceMonitor", "metadata": metadata,
             "spec": {

@@ -37,8 +37,8 @@ pub(super) async fn ensure(
             Ok((certificate, changed)) => {
                 certificates.insert(request.secret.to_owned(), certificate);
                 if let Some(mut secret) = changed {
-                    secret["kind"] = Value::from("Secret");
-                    secret["apiVersion"] = Value::from("v1");
+                    kai_object::set(&mut secret, &["kind"], Value::from("Secret"));
+                    kai_object::set(&mut secret, &["apiVersion"], Value::from("v1"));
                     objects.insert(key, secret);
                 }
             }
@@ -64,14 +64,18 @@ async fn ensure_one(
     if let Some(mut patch) = step {
         let key = Key::new(&request.namespace, request.secret);
         let secret = if let Some(known) = known {
-            patch["metadata"]["resourceVersion"] = known["metadata"]["resourceVersion"].clone();
+            kai_object::set(
+                &mut patch,
+                &["metadata", "resourceVersion"],
+                kai_object::meta(known, "resourceVersion").cloned(),
+            );
             api.patch_dynamic(&SECRET, &key, Part::Main, &patch).await?
         } else {
-            patch["apiVersion"] = Value::from("v1");
-            patch["kind"] = Value::from("Secret");
-            patch["metadata"]["name"] = Value::from(request.secret);
-            patch["metadata"]["namespace"] = Value::from(request.namespace.as_str());
-            patch["metadata"]["labels"] = json!({"app": request.secret});
+            kai_object::set(&mut patch, &["apiVersion"], Value::from("v1"));
+            kai_object::set(&mut patch, &["kind"], Value::from("Secret"));
+            kai_object::set(&mut patch, &["metadata", "name"], Value::from(request.secret));
+            kai_object::set(&mut patch, &["metadata", "namespace"], Value::from(request.namespace.as_str()));
+            kai_object::set(&mut patch, &["metadata", "labels"], json!({"app": request.secret}));
             api.create_dynamic(&SECRET, &request.namespace, &patch).await?
         };
         changed = Some(secret);

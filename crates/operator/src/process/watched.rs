@@ -269,8 +269,8 @@ fn version(item: &Value) -> u64 {
 /// The object with its kind, which items of a list lack, and without what the operator does not read.
 fn trimmed(mut item: Value, kind: &ResourceKind) -> Value {
     object::set_meta(&mut item, "managedFields", None);
-    item["kind"] = Value::from(kind.kind.as_ref());
-    item["apiVersion"] = Value::from(kind.api_version());
+    kai_object::set(&mut item, &["kind"], Value::from(kind.kind.as_ref()));
+    kai_object::set(&mut item, &["apiVersion"], Value::from(kind.api_version()));
     if *kind == POD
         && let Some(fields) = item.as_object_mut()
     {

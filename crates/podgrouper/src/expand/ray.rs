@@ -15,7 +15,7 @@ pub(super) fn cluster(of: &mut Expander<'_>) -> Result<(), Invalid> {
 pub(super) fn job(of: &mut Expander<'_>) -> Result<(), Invalid> {
     const SUBMITTER: &str = "spec.submitterPodTemplate";
     let name = below(of, "spec.rayClusterSpec")?;
-    of.top.data["status"] = json!({"rayClusterName": name});
+    kai_object::set(&mut of.top.data, &["status"], json!({"rayClusterName": name}));
     if of.top.field(SUBMITTER)?.is_some() {
         let template = of.template(SUBMITTER)?;
         let owner = of.as_owner();
@@ -36,7 +36,7 @@ pub(super) fn job(of: &mut Expander<'_>) -> Result<(), Invalid> {
 
 pub(super) fn service(of: &mut Expander<'_>) -> Result<(), Invalid> {
     let name = below(of, "spec.rayClusterConfig")?;
-    of.top.data["status"] = json!({"pendingServiceStatus": {"rayClusterName": name}});
+    kai_object::set(&mut of.top.data, &["status"], json!({"pendingServiceStatus": {"rayClusterName": name}}));
     Ok(())
 }
 

@@ -34,7 +34,7 @@ fn steps(of: &mut Expander<'_>, owner: &OwnerReference, name: &str, spec: &str) 
         for source in [shared.as_ref(), template.get("metadata")].into_iter().flatten() {
             for field in ["labels", "annotations"] {
                 for (key, value) in source.get(field).and_then(Value::as_object).into_iter().flatten() {
-                    metadata[field][key] = value.clone();
+                    kai_object::set(&mut metadata, &[field, key], value.clone());
                 }
             }
         }

@@ -16,8 +16,9 @@ use tokio::time::timeout;
 
 /// Long enough that a healthy connection answers in time on a machine with many busy processes.
 const SHORT: Keepalive = Keepalive { idle: Duration::from_secs(1), timeout: Duration::from_secs(2) };
-/// Far below the time limits of requests and watches, and far above the limits of [`SHORT`].
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Below the time limits of requests and watches, so that it is the silence that is noticed, and far above the limits of
+/// [`SHORT`], for a machine with many busy processes.
+const PATIENCE: Duration = Duration::from_secs(50);
 
 /// What a proxy does with the bytes of its connections.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -21,15 +21,9 @@ use kai_cache::object::device::{ResourceClaim, ResourceSlice};
 use kai_cache::translate::pod as pods;
 use kai_engine::input::{self, ClaimDevice, Received, WHOLE_GPU};
 use kai_engine::outcome::{Bind, ExtendedClaim};
-use kai_runtime::api::Api;
-use kai_runtime::url::query_value;
 use kai_runtime::writer::{Done, Retry, Write, WritePriority};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
-use std::time::Duration;
-
-/// Delay between attempts of a lookup.
-const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 pub(crate) fn request(bind: &Bind, options: &Options, objects: &Objects) -> BindRequest {
     let settings = &options.settings;
@@ -88,8 +82,8 @@ pub(crate) fn write(request: &BindRequest, done: Done) -> Write {
     let namespace = request.metadata.namespace.clone().unwrap_or_default();
     let key = input::Key::new(namespace.as_str(), name);
     let mut body = json!(request);
-    body["apiVersion"] = BIND_REQUEST.api_version().into();
-    body["kind"] = BIND_REQUEST.kind.as_ref().into();
+    kai_object::set(&mut body, &["apiVersion"], BIND_REQUEST.api_version());
+    kai_object::set(&mut body, &["kind"], BIND_REQUEST.kind.as_ref());
     Write {
         priority: WritePriority::Action,
         object: (BIND_REQUEST.clone(), key),
@@ -100,27 +94,6 @@ pub(crate) fn write(request: &BindRequest, done: Done) -> Write {
         body,
         retry: Retry::UntilAnswered,
         done: Some(done),
-    }
-}
-
-/// The object that the server has under a request's name. Retries until the server answers.
-pub(crate) async fn look_up(api: &Api, key: &input::Key) -> Option<Value> {
-    // A list with a field selector: the scheduler's role grants `list` but not `get`.
-    let path = format!(
-        "{}?fieldSelector=metadata.name%3D{}",
-        BIND_REQUEST.path(&key.namespace),
-        query_value(&key.name)
-    );
-    loop {
-        match api.send("GET", &path, None).await {
-            Ok(mut list) => return list["items"].get_mut(0).map(Value::take),
-            Err(error) if error.is_transient() => tokio::time::sleep(RETRY_DELAY).await,
-            Err(error) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(request = %key, error, "cannot look up a bind request");
-                return None;
-            }
-        }
     }
 }
 

@@ -7,6 +7,7 @@
 //! Where the role grants deletions but not the eviction API, as KAI's does, a deletion would bypass disruption budgets. The
 //! pods are deleted only where budgets are not known either; otherwise the evictions are rejected.
 
+use super::look_up::look_up;
 use crate::options::Eviction;
 use futures::future::join_all;
 use kai_engine::input::Key;
@@ -158,7 +159,7 @@ async fn evict(api: &Api, victim: &Victim, how: Eviction, denied: IfDenied, time
 async fn request_eviction(api: &Api, victim: &Victim, options: &Value) -> Result<Via> {
     let Victim { pod, uid, .. } = victim;
     let mut options = options.clone();
-    options["preconditions"] = json!({"uid": uid});
+    kai_object::set(&mut options, &["preconditions"], json!({"uid": uid}));
     let eviction = json!({
         "apiVersion": "policy/v1", "kind": "Eviction",
         "metadata": {"name": pod.name, "namespace": pod.namespace},
@@ -185,6 +186,19 @@ async fn delete(api: &Api, victim: &Victim) -> Result<Via> {
     let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": victim.uid}});
     send_with_retries(api, "DELETE", &POD.path_of(&victim.pod), ("application/json", &options)).await?;
     Ok(Via::Deletion)
+}
+
+/// Divides victims that were evicted into those that the server shows without a deletion, and the rest: those that are
+/// deleted, and those that cannot be read.
+pub(crate) async fn lost_deletions(api: &Api, victims: Vec<Victim>) -> (Vec<Victim>, Vec<Victim>) {
+    let (mut kept, mut rest) = (Vec::new(), Vec::new());
+    for victim in victims {
+        let found = look_up(api, &POD, &victim.pod).await;
+        let is_kept =
+            found.is_some_and(|pod| kai_object::uid(&pod) == victim.uid && !kai_object::is_deleting(&pod));
+        if is_kept { kept.push(victim) } else { rest.push(victim) }
+    }
+    (kept, rest)
 }
 
 /// Retries transient errors. A pod that does not exist, or has another uid by now, counts as evicted.

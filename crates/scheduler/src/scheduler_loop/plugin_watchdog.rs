@@ -1,9 +1,9 @@
-//! Plans a cycle so that no plugin can stop the scheduler.
+//! Plans, lists and explains so that no plugin can stop the scheduler.
 //!
-//! With plugins that are not built in, a cycle is planned on a thread of its own, which owns the cluster model, while the
-//! loop samples which plugin is running. A plugin whose callbacks take too long in a cycle is cut off: the engine does
-//! not call it any more. A callback that does not return even then cannot be ended, so its thread is abandoned with its
-//! model, the loop builds a new one from the stored objects, and the next cycle runs without the plugin.
+//! With plugins that are not built in, whatever calls them runs on a thread of its own, which owns the cluster model, while
+//! the loop samples which plugin is running. A plugin whose callbacks take too long is cut off: the engine does not call it
+//! any more. A callback that does not return even then cannot be ended, so its thread is abandoned with its model, the
+//! loop builds a new one from the stored objects, and the next cycle runs without the plugin.
 
 use super::SchedulerLoop;
 use super::cycle_metrics::CycleTimings;
@@ -20,9 +20,6 @@ const SAMPLE: Duration = Duration::from_millis(50);
 /// How long a callback may go on after its plugin was cut off.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What the thread of a cycle gives back.
-type Planned = (ClusterState, Outcome, CycleTimings);
-
 impl SchedulerLoop {
     /// Plans a cycle on the cluster model; none when it was abandoned.
     pub(super) fn plan(
@@ -31,27 +28,38 @@ impl SchedulerLoop {
         cycle: Cycle,
         mut timings: CycleTimings,
     ) -> Option<(Outcome, CycleTimings)> {
+        self.with_plugins(policy, move |cluster, policy| {
+            let outcome = plan_observed(cluster, policy, cycle, &mut timings);
+            (outcome, timings)
+        })
+    }
+
+    /// Runs work that calls plugins on the cluster model; none when it was abandoned.
+    pub(crate) fn with_plugins<R: Send + 'static>(
+        &mut self,
+        policy: &Arc<Policy>,
+        work: impl FnOnce(&mut ClusterState, &Policy) -> R + Send + 'static,
+    ) -> Option<R> {
         let cluster = self.cache.cluster_mut();
         if !policy.has_callbacks() {
-            let outcome = plan_observed(cluster, policy, cycle, &mut timings);
-            return Some((outcome, timings));
+            return Some(work(cluster, policy));
         }
         let carried = cluster.carried_over().clone();
         let (mut state, on_thread) = (std::mem::take(cluster), Arc::clone(policy));
-        let (done, planned) = mpsc::sync_channel::<Planned>(1);
-        let plan = move || {
-            let outcome = plan_observed(&mut state, &on_thread, cycle, &mut timings);
-            // The receiver is gone if the cycle was abandoned.
-            let _ = done.send((state, outcome, timings));
+        let (done, finished) = mpsc::sync_channel::<(ClusterState, R)>(1);
+        let work = move || {
+            let result = work(&mut state, &on_thread);
+            // The receiver is gone if the work was abandoned.
+            let _ = done.send((state, result));
         };
-        let thread = std::thread::Builder::new().name("cycle".to_owned()).spawn(plan);
+        let thread = std::thread::Builder::new().name("cycle".to_owned()).spawn(work);
         let thread = thread.expect("a thread can be started, as at the start of the process");
         let mut watchdog = Watchdog::new(self.options.plugin_timeout);
         loop {
-            match planned.recv_timeout(SAMPLE) {
-                Ok((state, outcome, timings)) => {
+            match finished.recv_timeout(SAMPLE) {
+                Ok((state, result)) => {
                     *self.cache.cluster_mut() = state;
-                    return Some((outcome, timings));
+                    return Some(result);
                 }
                 Err(RecvTimeoutError::Disconnected) => match thread.join() {
                     Err(panic) => std::panic::resume_unwind(panic),
@@ -62,7 +70,7 @@ impl SchedulerLoop {
                     Finding::CutOff(plugin) => self.cut_off(&plugin),
                     Finding::Abandon(plugin) => {
                         self.cache.cluster_mut().carry_over(carried);
-                        self.abandon_cycle(&plugin);
+                        self.abandon_work(&plugin);
                         return None;
                     }
                 },
@@ -74,7 +82,7 @@ impl SchedulerLoop {
     fn cut_off(&mut self, plugin: &str) {
         let seconds = self.options.plugin_timeout.as_secs();
         let why = format!(
-            "its callbacks took longer than {seconds} s in one cycle; it is not called until the scheduler is restarted"
+            "its callbacks took longer than {seconds} s in one cycle or request; it is not called until the scheduler is restarted"
         );
         tracing::error!(plugin, why, "plugin cut off");
         self.metrics.plugin_failures.with_label_values(&[plugin, "timeout"]).inc();
@@ -84,11 +92,11 @@ impl SchedulerLoop {
         self.cut_off_plugins.insert(plugin.to_owned(), why);
     }
 
-    /// Leaves the thread of a cycle to itself: a callback of the plugin does not return.
-    fn abandon_cycle(&mut self, plugin: &str) {
+    /// Leaves the thread to itself: a callback of the plugin does not return.
+    fn abandon_work(&mut self, plugin: &str) {
         tracing::error!(
             plugin,
-            "a callback of the plugin does not return; the cycle is abandoned and planned anew"
+            "a callback of the plugin does not return; its thread is abandoned, and the next cycle runs without the plugin"
         );
         // The abandoned thread still uses the old entries; a plugin's new ones share no lock with them unless it does.
         self.resolve_policies();

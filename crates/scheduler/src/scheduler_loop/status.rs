@@ -1,5 +1,7 @@
 //! Reports why groups and pods are pending, in their conditions and by events.
 
+#![expect(clippy::indexing_slicing, reason = "by the indices of the cluster model")]
+
 use super::SchedulerLoop;
 use crate::effect::condition::{self, PodCondition};
 use crate::event_queue::SchedulerEvent;
@@ -187,7 +189,7 @@ impl SchedulerLoop {
         let stored = self.cache.store().objects();
         let marks_pods =
             stored.pod_groups.get(group).is_none_or(|group| group.spec.mark_unschedulable != Some(false));
-        let mut reports: Vec<(Key, String, String, bool)> = Vec::new();
+        let mut pending: Vec<(Key, String, bool)> = Vec::new();
         for pod in &cluster.groups[index].pods {
             let key = cluster.pod_key(*pod);
             let is_invalid = names_unknown_sub_group(verdict, &key);
@@ -197,16 +199,12 @@ impl SchedulerLoop {
                 continue;
             }
             let Some(uid) = stored.pods.get(&key).map(|pod| pod.metadata.uid.to_string()) else { continue };
-            let message = if matches!(verdict.leading, Verdict::InBackoff { .. }) {
-                explain::plain(&verdict.leading, &verdict.queue).text
-            } else if self.options.detailed_fit_errors {
-                explain::detailed_pod_message(cluster, self.policy(), verdict, &key)
-            } else {
-                explain::pod_message(verdict, &key)
-            };
-            reports.push((key, uid, self.in_pool(group, message), marks_pods || is_invalid));
+            pending.push((key, uid, marks_pods || is_invalid));
         }
-        for (pod, uid, message, marks_pod) in reports {
+        let pods: Vec<Key> = pending.iter().map(|(pod, ..)| pod.clone()).collect();
+        let messages = self.pod_messages(verdict, &pods);
+        for ((pod, uid, marks_pod), message) in pending.into_iter().zip(messages) {
+            let message = self.in_pool(group, message);
             let Some(status) = self.reporter.pending.get_mut(group) else { return };
             let known = status.pods.insert((pod.clone(), uid.clone()), message.clone());
             if known.as_deref() == Some(message.as_str()) {
@@ -223,6 +221,25 @@ impl SchedulerLoop {
                 self.write_pod_condition(&PodCondition { pod, uid, reason: "Unschedulable", message });
             }
         }
+    }
+
+    /// The messages of pending pods of a group, in their order.
+    fn pod_messages(&mut self, verdict: &GroupVerdict, pods: &[Key]) -> Vec<String> {
+        if matches!(verdict.leading, Verdict::InBackoff { .. }) {
+            let text = explain::plain(&verdict.leading, &verdict.queue).text;
+            return vec![text; pods.len()];
+        }
+        if self.options.detailed_fit_errors {
+            let (policy, verdict, pods) = (Arc::clone(self.policy()), verdict.clone(), pods.to_vec());
+            let detailed = self.with_plugins(&policy, move |cluster, policy| {
+                let message = |pod| explain::detailed_pod_message(cluster, policy, &verdict, pod);
+                pods.iter().map(message).collect()
+            });
+            if let Some(detailed) = detailed {
+                return detailed;
+            }
+        }
+        pods.iter().map(|pod| explain::pod_message(verdict, pod)).collect()
     }
 }
 

@@ -12,6 +12,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, from_value, json};
 use tower::ServiceExt as _;
 
+mod hanging_plugin;
+mod lost_evictions;
+
 /// A loop whose writes stay queued.
 fn scheduler() -> (SchedulerLoop, Process) {
     scheduler_with(Router::new())
@@ -103,6 +106,18 @@ async fn refused_deletion_of_a_bind_request_is_repeated_while_it_is_obsolete() {
     run(&mut scheduler).await;
     assert_eq!(process.writer.counts().sent, sent, "the request is gone");
     assert!(scheduler.deleting.is_empty());
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn scheduler_is_not_ready_before_it_knows_what_to_watch() {
+    let silent = Router::new().fallback(async || std::future::pending::<()>().await);
+    let (_, process) = scheduler_with(silent);
+    let health = process.health.clone();
+    let (_queries, receiver) = serve::queries();
+    let running = tokio::spawn(crate::run(process, Options::default(), PluginSet::builtin(), receiver));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(health.problems(), ["the kinds of the API server are not known yet"]);
+    running.abort();
 }
 
 /// A queue, and a group `g` with one pending pod in each namespace.

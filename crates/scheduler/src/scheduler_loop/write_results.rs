@@ -2,10 +2,11 @@
 
 use super::{EVICT, LIST_BUDGETS, SchedulerLoop};
 use crate::cycle_trigger::Impact;
-use crate::effect::bind;
 use crate::effect::condition::PodCondition;
-use crate::effect::evict::EvictionResult;
+use crate::effect::evict::{self, EvictionResult, Victim};
+use crate::effect::look_up::look_up;
 use crate::event_queue::SchedulerEvent;
+use crate::resources::BIND_REQUEST;
 use kai_api::BindRequest;
 use kai_engine::input::{BackoffScope, Key};
 use kai_runtime::api;
@@ -16,6 +17,10 @@ use serde::Deserialize as _;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the watch may take to deliver a deletion before the server is asked for the pod.
+const DELETION_DELAY_MAX: Duration = Duration::from_mins(1);
 
 impl SchedulerLoop {
     pub(super) fn handle_bind_response(&mut self, key: &Key, response: api::Result<Value>) -> Impact {
@@ -36,7 +41,7 @@ impl SchedulerLoop {
                 if self.assumed.contains(key) {
                     let (api, events, key) = (self.api.clone(), Arc::clone(&self.events), key.clone());
                     self.tasks.spawn(async move {
-                        let found = bind::look_up(&api, &key).await;
+                        let found = look_up(&api, &BIND_REQUEST, &key).await;
                         events.push(SchedulerEvent::BindLookup(key, error, found));
                     });
                 }
@@ -77,7 +82,7 @@ impl SchedulerLoop {
     pub(super) fn look_up_assumed(&mut self, key: Key) {
         let (api, events) = (self.api.clone(), Arc::clone(&self.events));
         self.tasks.spawn(async move {
-            let found = bind::look_up(&api, &key).await;
+            let found = look_up(&api, &BIND_REQUEST, &key).await;
             events.push(SchedulerEvent::AssumedLookup(key, found.is_some()));
         });
     }
@@ -155,6 +160,7 @@ impl SchedulerLoop {
         for victim in &evicted {
             self.report_eviction(victim, preemptor.as_ref());
         }
+        self.expect_deletions(preemptor.clone(), evicted);
         let Some(cause) = rejection else { return Impact::None };
         tracing::warn!(preemptor = ?preemptor, cause, "eviction rejected");
         for victim in &kept {
@@ -168,6 +174,43 @@ impl SchedulerLoop {
             self.backoff.record_failure(preemptor, BackoffScope::Evictions, cause, now);
         }
         Impact::Replan
+    }
+
+    /// Looks at victims again when the watch should have delivered their deletions.
+    fn expect_deletions(&mut self, preemptor: Option<Key>, victims: Vec<Victim>) {
+        if victims.is_empty() {
+            return;
+        }
+        let events = Arc::clone(&self.events);
+        self.tasks.spawn(async move {
+            tokio::time::sleep(DELETION_DELAY_MAX).await;
+            events.push(SchedulerEvent::EvictionsOverdue(preemptor, victims));
+        });
+    }
+
+    /// Asks the server for victims whose deletion the watch has not delivered. A server that was restored from a backup may
+    /// have lost it; without the lookup the pod would count as terminating for as long as it runs.
+    pub(super) fn look_up_victims(&mut self, preemptor: Option<Key>, mut victims: Vec<Victim>) {
+        let assumed = self.cache.store().evictions();
+        victims.retain(|victim| assumed.get(&victim.pod).is_some_and(|eviction| eviction.uid == victim.uid));
+        if victims.is_empty() {
+            return;
+        }
+        let (api, events) = (self.api.clone(), Arc::clone(&self.events));
+        self.tasks.spawn(async move {
+            let (kept, deleted) = evict::lost_deletions(&api, victims).await;
+            if let Some(victim) = kept.first() {
+                let cause = format!("the API server has lost the deletion of pod {}", victim.pod);
+                let (evicted, rejection) = (Vec::new(), Some(cause));
+                let preemptor = preemptor.clone();
+                let result = EvictionResult { preemptor, evicted, kept, rejection, may_evict: None };
+                events.push(SchedulerEvent::EvictionResult(result));
+            }
+            if !deleted.is_empty() {
+                tokio::time::sleep(DELETION_DELAY_MAX).await;
+                events.push(SchedulerEvent::EvictionsOverdue(preemptor, deleted));
+            }
+        });
     }
 }
 

@@ -1,4 +1,5 @@
-//! Replays of recordings of KAI.
+//! Replays of recordings of KAI, and unexpected objects.
 
+mod hostile_objects;
 mod random_clusters;
 mod recorded_calls;
