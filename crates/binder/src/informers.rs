@@ -123,6 +123,7 @@ fn trim_unbound_spec(full: PodSpec) -> PodSpec {
         containers: full.containers.into_iter().map(trim_container).collect(),
         init_containers,
         tolerations: full.tolerations,
+        runtime_class_name: full.runtime_class_name,
         resource_claims: full.resource_claims,
         volumes: (!volumes.is_empty()).then_some(volumes),
         ..PodSpec::default()

@@ -160,6 +160,16 @@ impl ControlPlane {
         controllers: Controllers,
         audit: Audit,
     ) -> Result<Self, Error> {
+        Self::start_with_arguments(programs, controllers, audit, &[]).await
+    }
+
+    /// [`start_with`](Self::start_with) with further arguments of kube-apiserver, such as feature gates.
+    pub async fn start_with_arguments(
+        programs: &Programs,
+        controllers: Controllers,
+        audit: Audit,
+        further: &[&str],
+    ) -> Result<Self, Error> {
         let folder = temporary_folder()?;
         let certificates = Certificates::for_loopback()?;
         write_files(&folder.0, &certificates)?;
@@ -170,6 +180,7 @@ impl ControlPlane {
         if audit == Audit::Requests {
             arguments.extend(audit_arguments(&folder.0));
         }
+        arguments.extend(further.iter().map(|argument| (*argument).to_owned()));
         let api = start(programs, "kube-apiserver", &arguments, &folder.0)?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, secure));
         let server = Server::new(address, &certificates.authority)?;
