@@ -1,5 +1,5 @@
 //! Times `kai plan` on generated clusters against KAI's recorded times on the same files. [`admission`],
-//! [`apiserver`], [`e2e`], [`restart`] and [`steady`] are further benches.
+//! [`apiserver`], [`e2e`], [`grouper`], [`restart`] and [`steady`] are further benches.
 //!
 //! Rounds are interleaved, and the best one counts on both sides, since wall time on shared cores is noisy. Times of
 //! another machine are scaled by a calibration that both machines ran. Growth of short runs is computed from
@@ -11,6 +11,7 @@ mod baseline;
 mod calibration;
 mod decisions;
 mod e2e;
+mod grouper;
 mod measure;
 mod page;
 mod report;
@@ -69,6 +70,8 @@ enum Subject {
     ApiserverWorker(apiserver::WorkerArgs),
     /// Fill a whole cluster, all components running.
     E2e(e2e::Args),
+    /// Group the pods of many Jobs, and of large ones, on a real kube-apiserver.
+    Grouper(grouper::Args),
     /// Restart each component, and the API server, of a large cluster.
     Restart(restart::Args),
     /// Run `bench restart` in this process.
@@ -92,6 +95,7 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
         Some(Subject::Apiserver(args)) => apiserver::run(repository, args),
         Some(Subject::ApiserverWorker(args)) => apiserver::run_worker(args),
         Some(Subject::E2e(args)) => e2e::run(repository, args),
+        Some(Subject::Grouper(args)) => grouper::run(repository, args),
         Some(Subject::Restart(args)) => restart::run(repository, args),
         Some(Subject::RestartWorker(args)) => restart::run_worker(args),
         Some(Subject::Steady(args)) => steady::run(repository, args),

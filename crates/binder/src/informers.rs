@@ -124,6 +124,7 @@ fn trim_unbound_spec(full: PodSpec) -> PodSpec {
         init_containers,
         scheduler_name: full.scheduler_name,
         tolerations: full.tolerations,
+        runtime_class_name: full.runtime_class_name,
         resource_claims: full.resource_claims,
         volumes: (!volumes.is_empty()).then_some(volumes),
         ..PodSpec::default()

@@ -44,6 +44,20 @@ impl BindResult {
     }
 }
 
+/// What to tell the user of a bound pod that the admission webhook would have given a runtime class, which cannot be added
+/// later; none where it has one, or where the cluster's own default is configured.
+fn missing_runtime_class(binder: &Binder, target: &BindTarget, pod: &Pod) -> Option<String> {
+    let wanted = Some(binder.options.runtime_class_name.as_str()).filter(|class| !class.is_empty())?;
+    let own = pod.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_deref()).unwrap_or_default();
+    (target.is_fraction() && own.is_empty()).then(|| {
+        format!(
+            "the pod requests a part of a GPU, but has no runtime class, which its containers may need to see it; hint: if \
+             they do not, delete the pod and create it again while the admission webhooks are served, or with \
+             `runtimeClassName: {wanted}`"
+        )
+    })
+}
+
 fn condition(pod: &Pod) -> Option<&PodCondition> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     conditions.iter().find(|condition| condition.type_ == POD_BOUND)
@@ -56,6 +70,15 @@ pub(crate) async fn bound(
     target: &BindTarget,
     pod: &Pod,
 ) -> Result<()> {
+    if let Some(message) = missing_runtime_class(binder, target, pod) {
+        recorder.record(&Event {
+            regarding: Regarding::of(pod),
+            type_: EventType::Warning,
+            reason: "NoRuntimeClass",
+            message,
+            annotations: BTreeMap::new(),
+        });
+    }
     if !binder.options.kai_events && condition(pod).is_none() {
         return Ok(());
     }

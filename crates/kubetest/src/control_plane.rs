@@ -164,12 +164,22 @@ impl ControlPlane {
         controllers: Controllers,
         audit: Audit,
     ) -> Result<Self, Error> {
-        Self::start_in(programs, controllers, audit, None).await
+        Self::start_with_arguments(programs, controllers, audit, &[]).await
+    }
+
+    /// [`start_with`](Self::start_with) with further arguments of kube-apiserver, such as feature gates.
+    pub async fn start_with_arguments(
+        programs: &Programs,
+        controllers: Controllers,
+        audit: Audit,
+        further: &[&str],
+    ) -> Result<Self, Error> {
+        Self::start_in(programs, controllers, audit, None, further).await
     }
 
     /// Starts a control plane with controllers that nodes of this network can reach.
     pub async fn start_for_nodes(programs: &Programs, network: &Network) -> Result<Self, Error> {
-        Self::start_in(programs, Controllers::Run, Audit::Requests, Some(network)).await
+        Self::start_in(programs, Controllers::Run, Audit::Requests, Some(network), &[]).await
     }
 
     async fn start_in(
@@ -177,6 +187,7 @@ impl ControlPlane {
         controllers: Controllers,
         audit: Audit,
         network: Option<&Network>,
+        further: &[&str],
     ) -> Result<Self, Error> {
         let folder = temporary_folder()?;
         let authority = Authority::new()?;
@@ -188,6 +199,7 @@ impl ControlPlane {
         if audit == Audit::Requests {
             flags.extend(arguments::audit(&folder.0));
         }
+        flags.extend(further.iter().map(|argument| (*argument).to_owned()));
         let api = start(programs, "kube-apiserver", &flags, &folder.0)?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, secure));
         let server = Server::new(address, &authority.certificate)?;

@@ -31,6 +31,9 @@ pub fn new_group(desired: &Desired) -> PodGroup {
 
 /// The state that a stored group should have; none where it has it.
 pub fn updated(stored: &PodGroup, desired: &Desired, options: &Options) -> Option<PodGroup> {
+    if desired.is_shared {
+        return None;
+    }
     let known = normalized(stored.spec.clone());
     let mut wanted = normalized(spec(desired));
     wanted.queue.clone_from(&known.queue);

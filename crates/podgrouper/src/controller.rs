@@ -8,6 +8,7 @@ use crate::apply;
 use crate::defaults::Defaults;
 use crate::error::Error;
 use crate::informer_view::{BY_GROUP, BY_OWNER, InformerView, assigned_group, informers};
+use crate::keyed_locks::KeyedLocks;
 use crate::objects::{MetaExt, PodSummary, StoredGroup, is_assigned_without_owners, key_of};
 use crate::options::Options;
 use crate::owner_chain;
@@ -31,7 +32,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Delay of the first retry of a pod that cannot be grouped; it doubles.
@@ -53,7 +54,7 @@ pub async fn run(mut process: Process, options: Options) {
         reader: Reader::new(process.api.clone(), process.recorder.clone()),
         reconciled: Mutex::default(),
         failures: Mutex::default(),
-        writing: Mutex::default(),
+        writing: KeyedLocks::default(),
     });
     let queue = controller::queue::<Grouper>(&context);
     tokio::select! {
@@ -73,7 +74,7 @@ struct Grouper {
     /// How often in a row pods could not be grouped.
     failures: Mutex<FxHashMap<Key, u32>>,
     /// Groups that are being written: the pods of a gang are reconciled at the same time, and one write is enough.
-    writing: Mutex<FxHashMap<Key, Weak<tokio::sync::Mutex<()>>>>,
+    writing: KeyedLocks<Key>,
 }
 
 impl Controller for Grouper {
@@ -238,31 +239,19 @@ impl Grouper {
         Ok(())
     }
 
-    /// The lock of a group that is to be written.
-    fn group_lock(&self, key: &Key) -> Arc<tokio::sync::Mutex<()>> {
-        let mut writing = self.writing.lock();
-        if let Some(lock) = writing.get(key).and_then(Weak::upgrade) {
-            return lock;
-        }
-        // At most one lock for every worker is alive.
-        if writing.len() > 2 * self.options.max_concurrent_reconciles {
-            writing.retain(|_, lock| lock.strong_count() > 0);
-        }
-        let lock = Arc::default();
-        writing.insert(key.clone(), Arc::downgrade(&lock));
-        lock
-    }
-
     /// Creates or patches the group.
     async fn apply(&self, context: &Context, desired: &Desired) -> Result<(), Error> {
         let key = Key::new(&desired.namespace, &desired.name);
-        let lock = self.group_lock(&key);
+        let lock = self.writing.of(&key);
         let _writing = lock.lock().await;
         let groups = context.informers.store::<StoredGroup>();
         if let Some(invalid) = groups.invalid(&key) {
             return Err(Error::InvalidGroup(Box::new(invalid)));
         }
         let stored = groups.get(&key);
+        if stored.is_some() && desired.is_shared {
+            return Ok(());
+        }
         let mut known = stored.as_ref().and_then(|group| {
             Some(PodGroup { metadata: group.metadata.clone(), spec: group.spec.clone()?, status: None })
         });

@@ -27,6 +27,7 @@ pub mod workload;
 
 mod fields;
 mod informer_view;
+mod keyed_locks;
 mod kind;
 
 pub use controller::run;

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Pod, PodSchedulingGroup};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kai_api::well_known::annotation;
+use kai_api::well_known::{annotation, label};
 use kai_api::{PodGroup, PodGroupSpec};
 use kai_runtime::Key;
 use kai_runtime::informer::store::Identity;
@@ -151,6 +151,11 @@ pub(crate) fn is_assigned_without_owners(pod: &PodSummary) -> bool {
     pod.metadata.owners().is_empty() && pod.spec.scheduling_group.is_none() && !group.is_empty()
 }
 
+/// The Spark application of a pod, which names the group of its pods.
+pub(crate) fn spark_application(pod: &ObjectMeta) -> Option<&str> {
+    pod.label(label::SPARK_APP_NAME).and(pod.label(label::SPARK_APP_SELECTOR))
+}
+
 /// Leaves what identifies an object and its version.
 pub(crate) fn trim_to_identity(metadata: &mut ObjectMeta) {
     *metadata = ObjectMeta {
@@ -177,7 +182,14 @@ pub(crate) fn trim_pod(pod: &mut PodSummary) {
     trim_metadata(&mut pod.metadata);
     if is_assigned_without_owners(pod) {
         let group = pod.metadata.annotation(annotation::POD_GROUP).map(str::to_owned);
+        let of_application = spark_application(&pod.metadata).is_some();
+        let labels = pod.metadata.labels.take().filter(|_| of_application);
         trim_to_identity(&mut pod.metadata);
+        // The group of an application is restored, and only labels tell that it is one.
+        pod.metadata.labels = labels.map(|labels| {
+            let is_read = |key: &str| [label::SPARK_APP_NAME, label::SPARK_APP_SELECTOR].contains(&key);
+            labels.into_iter().filter(|(key, _)| is_read(key)).collect()
+        });
         pod.metadata.annotations =
             group.map(|group| [(annotation::POD_GROUP.to_owned(), group)].into_iter().collect());
         pod.spec = PodSpecSummary::default();

@@ -3,7 +3,7 @@
 use crate::cluster::{ClusterView, ObjectRef, ReadObjects};
 use crate::defaults::Defaults;
 use crate::error::{Error, Invalid};
-use crate::objects::{MetaExt, OwnerObject, PodSummary, is_assigned_without_owners};
+use crate::objects::{MetaExt, OwnerObject, PodSummary, is_assigned_without_owners, spark_application};
 use crate::options::Options;
 use crate::workload::{Desired, Workload, name_of};
 use crate::{owner_chain, table};
@@ -157,7 +157,8 @@ pub fn is_responsible(
 /// Whether a pod without owners is in a group that its user chose, or in its own group, which exists.
 pub fn has_group_without_owners(pod: &PodSummary, exists: impl Fn(&str) -> bool) -> bool {
     let Some(group) = pod.metadata.annotation(annotation::POD_GROUP) else { return false };
-    let is_own = group == name_of(pod.metadata.name_str(), pod.metadata.uid_str());
+    let is_own = group == name_of(pod.metadata.name_str(), pod.metadata.uid_str())
+        || spark_application(&pod.metadata) == Some(group);
     is_assigned_without_owners(pod) && (!is_own || exists(group))
 }
 

@@ -3,6 +3,7 @@
 //! An object is read again when a new pod of it appears, and else at intervals that grow while it does not change. Refusals
 //! are remembered for a few seconds, so that a gang of thousands of pods does not ask thousands of times.
 
+use crate::keyed_locks::KeyedLocks;
 use crate::kind::karta;
 use crate::objects::{MetaExt, OwnerObject, key_of};
 use crate::owner_chain::Error;
@@ -41,6 +42,8 @@ pub struct Reader {
     recorder: Recorder,
     resources: Resources,
     cache: Mutex<BTreeMap<Id, Cached>>,
+    /// Objects that are being read: the pods of a gang are reconciled at the same time, and one read is enough.
+    reading: KeyedLocks<Id>,
     refused: Mutex<BTreeMap<RefusalId, (Instant, Refusal)>>,
     /// Versions of Kartas by uid, for which an event says that they are not used.
     unused_kartas: Mutex<BTreeMap<String, String>>,
@@ -83,6 +86,7 @@ impl Reader {
             recorder,
             resources: Resources::default(),
             cache: Mutex::default(),
+            reading: KeyedLocks::default(),
             refused: Mutex::default(),
             unused_kartas: Mutex::default(),
         }
@@ -119,17 +123,16 @@ impl Reader {
         wanted: &Wanted<'_>,
         read_for: ReadFor<'_>,
     ) -> Result<Arc<OwnerObject>, Error> {
-        let ReadFor { first_owner, is_new } = read_for;
+        let first_owner = read_for.first_owner;
         let Wanted { namespace, api_version, kind, name, uid } = *wanted;
         let id = (namespace.to_owned(), api_version.to_owned(), kind.to_owned(), name.to_owned());
-        if let Some(cached) = self.cache.lock().get_mut(&id) {
-            let is_same = uid.is_none_or(|uid| cached.object.metadata.uid_str() == uid);
-            if is_same && (!is_new || cached.read_at.elapsed() < FRESH) {
-                if !cached.first_owners.contains(first_owner) {
-                    cached.first_owners.insert(first_owner.to_owned());
-                }
-                return Ok(Arc::clone(&cached.object));
-            }
+        if let Some(cached) = self.cached(&id, uid, read_for) {
+            return Ok(cached);
+        }
+        let lock = self.reading.of(&id);
+        let _reading = lock.lock().await;
+        if let Some(cached) = self.cached(&id, uid, read_for) {
+            return Ok(cached);
         }
         self.check_refusals(wanted)?;
         let found = self.resources.find(&self.api, api_version, kind).await.map_err(Error::Read)?;
@@ -154,6 +157,21 @@ impl Reader {
         (cached.read_at, cached.next_at, cached.interval) = (now, now + INTERVAL_MIN, INTERVAL_MIN);
         cached.first_owners.insert(first_owner.to_owned());
         Ok(object)
+    }
+
+    /// The cached object, where it is recent enough.
+    fn cached(&self, id: &Id, uid: Option<&str>, read_for: ReadFor<'_>) -> Option<Arc<OwnerObject>> {
+        let ReadFor { first_owner, is_new } = read_for;
+        let mut cache = self.cache.lock();
+        let cached = cache.get_mut(id)?;
+        let is_same = uid.is_none_or(|uid| cached.object.metadata.uid_str() == uid);
+        if !is_same || (is_new && cached.read_at.elapsed() >= FRESH) {
+            return None;
+        }
+        if !cached.first_owners.contains(first_owner) {
+            cached.first_owners.insert(first_owner.to_owned());
+        }
+        Some(Arc::clone(&cached.object))
     }
 
     async fn get(&self, resource: &ResourceKind, wanted: &Wanted<'_>) -> Result<OwnerObject, Error> {

@@ -8,6 +8,8 @@ use crate::kind::{
 };
 use crate::workload::{Desired, Workload};
 
+pub use crate::kind::karta::describes as karta_describes;
+
 /// The desired group of a workload, and the further objects that this needs.
 #[derive(Clone, Copy)]
 pub struct Rule {

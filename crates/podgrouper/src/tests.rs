@@ -1,5 +1,7 @@
 //! The desired pod group of a pod, as tables.
 
+mod settings_of_kinds;
+
 use crate::cluster::{ClusterView, ReadObjects, StoredGroupView};
 use crate::defaults::Defaults;
 use crate::objects::{OwnerObject, PodSummary};

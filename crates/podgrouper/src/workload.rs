@@ -61,6 +61,8 @@ pub struct Desired {
     pub sub_groups: Vec<SubGroup>,
     /// The subgroup of the pod.
     pub sub_group: Option<String>,
+    /// Whether pods that do not own each other share the group: the first one creates it, and the others only join it.
+    pub is_shared: bool,
 }
 
 impl Desired {
@@ -236,6 +238,7 @@ impl<'a> Workload<'a> {
             topology: topology_of(top.metadata),
             sub_groups: Vec::new(),
             sub_group: None,
+            is_shared: false,
         }
     }
 

@@ -18,17 +18,20 @@ pub(super) enum Part {
     Steady,
     /// The section about restarts in a large cluster, without its heading.
     Restart,
+    /// The section about grouping pods, without its heading.
+    Grouper,
     /// The section about webhook calls, without its heading.
     Admission,
 }
 
 /// What each section begins with, in the order of the page; everything before them is about planning.
-const SECTIONS: [(Part, &str); 6] = [
+const SECTIONS: [(Part, &str); 7] = [
     (Part::ApiServer, "## The embedded API server\n"),
     (Part::Filled, "## Filling a cluster\n"),
     (Part::FilledEmbedded, "## Filling the embedded cluster\n"),
     (Part::Steady, "## A large cluster at rest\n"),
     (Part::Restart, "## Restarts in a large cluster\n"),
+    (Part::Grouper, "## Grouping pods\n"),
     (Part::Admission, "## Webhook calls\n"),
 ];
 

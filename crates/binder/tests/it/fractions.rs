@@ -457,6 +457,30 @@ async fn annotation_of_the_webhook_is_added_where_it_is_missing() {
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn runtime_class_that_the_webhook_would_have_set_is_reported() {
+    let options = Options { runtime_class_name: "nvidia".to_owned(), ..Options::default() };
+    let test = TestCluster::with(one_node(), options, Reporter::Runs).await;
+    let mut with_class = shared_pod("b");
+    with_class["spec"]["runtimeClassName"] = json!("nvidia");
+    for (name, wanted) in [("a", shared_pod("a")), ("b", with_class)] {
+        let made = test.create(&kind::POD, wanted).await;
+        test.request(&made, "node-1", &fraction(&["g-1"])).await;
+        test.until_phase(name, "Succeeded").await;
+    }
+    test.sleep(10).await;
+    let events = test.cluster.api().list_dynamic(&kind::EVENT, "default").await.unwrap().items;
+    let reported: Vec<&Value> = events.iter().filter(|event| event["reason"] == "NoRuntimeClass").collect();
+    assert_eq!(reported.len(), 1, "{events:#?}");
+    let event = reported[0];
+    assert_eq!(
+        (object::str_at(event, "/involvedObject/name"), &event["type"]),
+        ("a", &json!("Warning")),
+        "{event:#}"
+    );
+    assert!(event.to_string().contains("`runtimeClassName: nvidia`"), "{event:#}");
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn pod_whose_container_does_not_read_its_gpu_is_not_bound() {
     let test = TestCluster::new().await;
     let mut annotated = shared_pod("a");

@@ -140,6 +140,33 @@ pub(crate) async fn third_party_gang<B>(cluster: &TestCluster<B>) {
     cluster
         .wait_until("the group goes with its owner", async || cluster.list(&POD_GROUP).await.len() == 1)
         .await;
+    too_few_pods(cluster, kind).await;
+}
+
+/// An elastic job whose minimum is more than the pods that exist is not ready, by its elastic policy or by its scheduling
+/// policy, and an event says how many are missing.
+async fn too_few_pods<B>(cluster: &TestCluster<B>, kind: &ResourceKind) {
+    let elastic = json!({"minReplicas": 2, "maxReplicas": 4});
+    let policies =
+        [("by-elastic", json!({})), ("by-minimum", json!({"schedulingPolicy": {"minAvailable": 2}}))];
+    for (name, policy) in policies {
+        let worker = json!({"Worker": {"replicas": 1}});
+        let spec = json!({"elasticPolicy": elastic, "runPolicy": policy, "pytorchReplicaSpecs": worker});
+        let owner = cluster.create(kind, json!({"metadata": {"name": name}, "spec": spec})).await;
+        let pod = PodBuilder::new(&format!("{name}-worker-0"), "vision", 1);
+        let mut pod = pod.label("training.kubeflow.org/replica-type", "worker").object;
+        pod["metadata"]["ownerReferences"] = json!([reference(&owner)]);
+        cluster.create(&POD, pod).await;
+        let is_reported = async || {
+            let messages = cluster.event_messages("NotReady", &format!("pg-{name}")).await;
+            messages
+                .iter()
+                .any(|text| text.starts_with("Job is not ready for scheduling. Waiting for 2 pods"))
+        };
+        cluster.wait_until("an event says that a pod is missing", is_reported).await;
+        assert_eq!(cluster.bound_pods(name).await, []);
+        cluster.delete(kind, name).await;
+    }
 }
 
 impl<B> TestCluster<B> {

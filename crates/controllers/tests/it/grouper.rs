@@ -372,7 +372,7 @@ async fn karta_that_does_not_parse_gets_one_event_and_its_kind_is_grouped_withou
     assert!(events[0].contains("`spec` does not parse"), "{events:?}");
     assert!(events_of(&test, "Pod", "daily-2").await.is_empty());
 
-    let root = json!({"name": "flow", "kind": {"group": "flows.example", "version": "v1", "kind": "Flow"},
+    let root = json!({"name": "flow", "kind": {"group": "flows.example", "version": "v1", "kind": "Flow"}, "statusDefinition": {},
         "scaleDefinition": {"replicasPath": ".spec.pods"}});
     let gang = json!({"gangScheduling": {"podGroup": {"name": "flow"}}});
     let repaired =

@@ -4,6 +4,7 @@
 
 mod fault_injection;
 mod grouper;
+mod grouper_cost;
 mod node_scale;
 mod podgroup;
 mod queue;
@@ -172,17 +173,23 @@ impl TestCluster {
         tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
     }
 
-    /// Method and path of the writes of a component.
-    fn writes(&self, component: Component) -> Vec<String> {
+    /// Method and path of the requests of a component.
+    fn requests(&self, component: Component) -> Vec<String> {
         let lines = self.cluster.journal().lines();
-        let writes = lines.iter().filter_map(|line| {
+        let requests = lines.iter().filter_map(|line| {
             let mut words = line.split(' ').skip(1);
             let (client, verb) = (words.next()?, words.next()?);
             let (method, path) = (words.next()?, words.next()?);
-            (client == component.client() && verb == "request" && method != "GET")
-                .then(|| format!("{method} {path}"))
+            (client == component.client() && verb == "request").then(|| format!("{method} {path}"))
         });
-        writes.collect()
+        requests.collect()
+    }
+
+    /// Method and path of the writes of a component.
+    fn writes(&self, component: Component) -> Vec<String> {
+        let mut requests = self.requests(component);
+        requests.retain(|request| !request.starts_with("GET "));
+        requests
     }
 }
 

@@ -44,6 +44,30 @@ impl Real {
         real
     }
 
+    /// The grouper alone, on a control plane without controllers.
+    async fn with_grouper(plane: ControlPlane) -> Self {
+        let mut real = Self::with_groups(plane).await;
+        real.start_grouper().await;
+        real
+    }
+
+    /// A control plane without controllers and components, with the definition of pod groups.
+    async fn with_groups(plane: ControlPlane) -> Self {
+        let real = Self { api: api(&plane, "test").await, plane, components: JoinSet::new() };
+        let groups = kai_api::crds().into_iter().find(|of| of.spec.names.kind == "PodGroup").unwrap();
+        real.create(&CUSTOM_RESOURCE_DEFINITION, serde_json::to_value(groups).unwrap()).await;
+        real.until(async |api| api.list_dynamic(&k::POD_GROUP, "").await.ok(), "the definition").await;
+        real.create(&kind::SERVICE_ACCOUNT, json!({"metadata": {"name": "default"}})).await;
+        real
+    }
+
+    async fn start_grouper(&mut self) {
+        let grouper = Component::Grouper;
+        let client = api(&self.plane, grouper.client()).await;
+        let process = Process::start(client, kai_clock::Clock::system(), grouper.client());
+        self.components.spawn(grouper.run(process));
+    }
+
     async fn create(&self, kind: &ResourceKind, mut object: Value) -> Value {
         let namespace = if kind.namespaced { "default" } else { "" };
         object["apiVersion"] = Value::from(kind.api_version());
@@ -107,6 +131,67 @@ async fn groups_and_queues_are_counted_on_a_real_control_plane() {
     assert_eq!(sizes, [["1", "1", ""], ["3", "3", ""]]);
 }
 
+#[tokio::test(flavor = "current_thread")]
+#[ignore = "needs a real control plane: cargo xtask ci runs it"]
+async fn pods_are_grouped_by_a_pod_group_of_kubernetes_on_a_real_control_plane() {
+    const ARGUMENTS: [&str; 2] =
+        ["--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1alpha2=true"];
+    let programs = Programs::required(env!("CARGO_TARGET_TMPDIR"));
+    let plane = ControlPlane::start_with_arguments(&programs, Controllers::None, Audit::None, &ARGUMENTS);
+    let real = Real::with_grouper(plane.await.unwrap()).await;
+    let of_kubernetes = |kind: &'static str, plural: &'static str| ResourceKind {
+        group: "scheduling.k8s.io".into(),
+        version: "v1alpha2".into(),
+        kind: kind.into(),
+        plural: plural.into(),
+        namespaced: true,
+    };
+    let policy = json!({"gang": {"minCount": 2}});
+    let templates = json!([{"name": "workers", "schedulingPolicy": policy}]);
+    let workload = json!({"metadata": {"name": "train"}, "spec": {"podGroupTemplates": templates}});
+    real.create(&of_kubernetes("Workload", "workloads"), workload).await;
+    let template = json!({"workload": {"workloadName": "train", "podGroupTemplateName": "workers"}});
+    let spec = json!({"podGroupTemplateRef": template, "schedulingPolicy": policy});
+    let gang = json!({"metadata": {"name": "train-workers"}, "spec": spec});
+    let gang = real.create(&of_kubernetes("PodGroup", "podgroups"), gang).await;
+    let member = |name: &str, group: &str| {
+        let mut pod = pod(name, &json!({"kai.scheduler/queue": "team"}), &json!({}));
+        pod["spec"]["schedulingGroup"] = json!({"podGroupName": group});
+        pod
+    };
+    for name in ["a", "b"] {
+        real.create(&k::POD, member(name, "train-workers")).await;
+    }
+    real.create(&k::POD, member("lost", "none")).await;
+    let expected = format!("pg-train-workers-{}", object::uid(&gang));
+    for name in ["a", "b"] {
+        let poll = async |api: &Api| {
+            let pod = api.get_dynamic(&k::POD, &Key::new("default", name)).await.ok()?;
+            (group_name(&pod) == expected).then_some(())
+        };
+        real.until(poll, &format!("pod {name} in {expected}")).await;
+    }
+    let group = real.api.get_dynamic(&k::POD_GROUP, &Key::new("default", &expected)).await.unwrap();
+    assert_eq!((&group["spec"]["minMember"], &group["spec"]["queue"]), (&json!(2), &json!("team")));
+    let owner = &group["metadata"]["ownerReferences"][0];
+    assert_eq!(
+        (&owner["apiVersion"], &owner["kind"]),
+        (&json!("scheduling.k8s.io/v1alpha2"), &json!("PodGroup"))
+    );
+    let reported = async |api: &Api| {
+        let events = api.list_dynamic(&kind::EVENT, "").await.ok()?.items;
+        let is_reason = |event: &Value| {
+            object::str_at(event, "/involvedObject/name") == "lost"
+                && object::str_at(event, "/message")
+                    .contains("`none` of `scheduling.k8s.io`, which does not exist")
+        };
+        events.iter().any(is_reason).then_some(())
+    };
+    real.until(reported, "an event on the pod whose group does not exist").await;
+    let lost = real.api.get_dynamic(&k::POD, &Key::new("default", "lost")).await.unwrap();
+    assert_eq!(group_name(&lost), "", "it is not split from its gang");
+}
+
 /// Single-pod Jobs that wait when the grouper starts; `KAI_GROUPED_JOBS` sets another number.
 const JOBS: usize = 400;
 /// Concurrent requests that create them.
@@ -120,11 +205,7 @@ async fn single_pod_jobs_cost_two_writes_and_one_read_each() {
     let programs = Programs::required(env!("CARGO_TARGET_TMPDIR"));
     // Without controllers the pods are ours, and nothing else writes.
     let plane = ControlPlane::start_with(&programs, Controllers::None, Audit::Requests).await.unwrap();
-    let mut real = Real { api: api(&plane, "test").await, plane, components: JoinSet::new() };
-    let groups = kai_api::crds().into_iter().find(|of| of.spec.names.kind == "PodGroup").unwrap();
-    real.create(&CUSTOM_RESOURCE_DEFINITION, serde_json::to_value(groups).unwrap()).await;
-    real.until(async |api| api.list_dynamic(&k::POD_GROUP, "").await.ok(), "the definition").await;
-    real.create(&kind::SERVICE_ACCOUNT, json!({"metadata": {"name": "default"}})).await;
+    let mut real = Real::with_groups(plane).await;
     let made = futures::stream::iter(0..jobs).for_each_concurrent(CREATORS, |number| {
         let real = &real;
         async move {
@@ -139,10 +220,7 @@ async fn single_pod_jobs_cost_two_writes_and_one_read_each() {
     });
     made.await;
     let watch = Stopwatch::start();
-    let grouper = Component::Grouper;
-    let client = api(&real.plane, grouper.client()).await;
-    let process = Process::start(client, kai_clock::Clock::system(), grouper.client());
-    real.components.spawn(grouper.run(process));
+    real.start_grouper().await;
     let is_grouped = async || {
         let pods = real.api.list_dynamic(&k::POD, "").await.unwrap().items;
         pods.iter().all(|pod| !group_name(pod).is_empty())
@@ -157,7 +235,7 @@ async fn single_pod_jobs_cost_two_writes_and_one_read_each() {
     println!("{jobs} single-pod jobs grouped in {seconds:.1} s: {speed:.0} groups/s");
     real.components.abort_all();
     let log = tokio::fs::read_to_string(real.plane.audit_file()).await.unwrap();
-    let of_grouper = format!("\"userAgent\":\"{}", grouper.client());
+    let of_grouper = format!("\"userAgent\":\"{}", Component::Grouper.client());
     let count = |verbs: &[&str], resource: &str| {
         let is_one = |line: &&str| {
             line.contains(&of_grouper)

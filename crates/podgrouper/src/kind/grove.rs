@@ -107,15 +107,20 @@ fn constraint(value: &Value, path: &str, topology: &str) -> Result<Option<Topolo
     let Some(pack) = fields::field(value, &path).map_err(|at| format!("`{at}` must be an object"))? else {
         return Ok(None);
     };
-    let level = |name: &str| pack.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let constraint = TopologyConstraint {
-        topology: topology.to_owned(),
-        required_topology_level: level("required"),
-        preferred_topology_level: level("preferred"),
+    let level = |name: &str| match pack.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(level)) => Ok(Some(level.clone())),
+        Some(_) => Err(format!("`{path}.{name}` must be a string")),
     };
-    if constraint.required_topology_level.is_empty() && constraint.preferred_topology_level.is_empty() {
+    let (required, preferred) = (level("required")?, level("preferred")?);
+    if required.is_none() && preferred.is_none() {
         return Ok(None);
     }
+    let constraint = TopologyConstraint {
+        topology: topology.to_owned(),
+        required_topology_level: required.unwrap_or_default(),
+        preferred_topology_level: preferred.unwrap_or_default(),
+    };
     if topology.is_empty() {
         return Err(format!("`{path}` needs a topology; set annotation `{}`", annotation::GROVE_TOPOLOGY));
     }
@@ -142,9 +147,15 @@ fn add_sub_groups(
     let mut parents: BTreeMap<&str, String> = BTreeMap::new();
     for (index, config) in list(CONFIGS)?.iter().enumerate() {
         let at = format!("spec.{CONFIGS}[{index}]");
-        let name = name_of(config, at)?;
-        let members = config.get("podGroupNames").and_then(Value::as_array);
-        let members: Vec<&str> = members.into_iter().flatten().filter_map(Value::as_str).collect();
+        let name = name_of(config, at.clone())?;
+        let members = match config.get("podGroupNames") {
+            None | Some(Value::Null) => Some(Vec::new()),
+            Some(names) => {
+                names.as_array().and_then(|names| names.iter().map(Value::as_str).collect::<Option<_>>())
+            }
+        };
+        let members: Vec<&str> =
+            members.ok_or_else(|| format!("`{at}.podGroupNames` must be a list of names"))?;
         if members.is_empty() {
             continue;
         }
@@ -170,6 +181,9 @@ fn add_sub_groups(
         let references = references.ok_or_else(|| format!("`{at}.podReferences` is missing"))?;
         for reference in references {
             let text = |field: &str| reference.get(field).and_then(Value::as_str).unwrap_or_default();
+            if text("name").is_empty() {
+                return Err(format!("`{at}.podReferences` has a reference without a name"));
+            }
             if text("namespace") != gang.metadata.namespace_str() {
                 return Err(format!("`{at}` references pod `{}` of another namespace", text("name")));
             }

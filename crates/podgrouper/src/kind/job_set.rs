@@ -18,15 +18,18 @@ pub(crate) fn group(workload: &Workload<'_>) -> Result<Desired, Invalid> {
     let jobs = jobs.ok_or_else(|| set.invalid(format!("`{REPLICATED_JOBS}` is empty")))?;
     let is_in_order = set.text("spec.startupPolicy.startupPolicyOrder")? == Some("InOrder");
     let of_pod = |name| {
-        let value = workload.pod.metadata.label(name);
+        let value = workload.pod.metadata.label(name).filter(|value| !value.is_empty());
         value.ok_or_else(|| workload.pod_invalid(format!("label `{name}` is missing")))
     };
     // Groups of KAI before 0.16 have no subgroups; their pods keep them.
     let stored = workload.cluster.groups_named(&desired.namespace, &desired.name);
     if stored.iter().any(|group| !group.has_sub_groups) {
-        desired.min_member = minimum(set)?.unwrap_or(1);
+        let job = of_pod(label::JOBSET_REPLICATED_JOB)?;
+        if let Some(min) = set.metadata.annotation(annotation::BATCH_MIN_MEMBER) {
+            desired.min_member = workload.top().annotation_number(annotation::BATCH_MIN_MEMBER, min)?;
+        }
         if is_in_order {
-            desired.name = format!("{}-{}", desired.name, of_pod(label::JOBSET_REPLICATED_JOB)?);
+            desired.name = format!("{}-{job}", desired.name);
         }
         return Ok(desired);
     }
@@ -76,7 +79,8 @@ fn add_job(set: &OwnerObject, job: &Value, sub_groups: &mut Vec<SubGroup>) -> Re
     };
     let replicas = int("replicas").map_err(wrong)?.unwrap_or(1);
     let template = job.get("template");
-    let pods = match template_annotation(template, annotation::BATCH_MIN_MEMBER) {
+    let least = template_annotation(template, annotation::BATCH_MIN_MEMBER);
+    let pods = match least.filter(|text| !text.is_empty()) {
         Some(text) => positive(text).map_err(wrong)?,
         None => int("template.spec.parallelism").map_err(wrong)?.unwrap_or(1),
     };

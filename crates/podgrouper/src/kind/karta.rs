@@ -26,6 +26,11 @@ pub(crate) fn of<'a>(workload: &Workload<'a>) -> Option<Found<'a>> {
     found.next().is_none().then_some(first)
 }
 
+/// Whether a Karta is valid and describes the gangs of a kind.
+pub fn describes(karta: &OwnerObject, kind: (&str, &str, &str)) -> bool {
+    Definition::read(karta).is_some_and(|definition| definition.describes(kind))
+}
+
 /// The Kartas of a kind that are not used, with the reason.
 pub(crate) fn unused<'a>(
     kartas: &'a [Arc<OwnerObject>],
@@ -41,10 +46,7 @@ pub(crate) fn unused<'a>(
                 unused.push((karta.as_ref(), reason.to_owned()));
             }
             Ok(None) => {}
-            Err(error) => {
-                let reason = format!("`spec` does not parse, so the Karta is not used: {error}");
-                unused.push((karta.as_ref(), reason));
-            }
+            Err(problem) => unused.push((karta.as_ref(), format!("{problem}, so the Karta is not used"))),
         }
     }
     if let [_, _, ..] = used.as_slice() {
@@ -84,7 +86,7 @@ pub(crate) fn reads(workload: &Workload<'_>) -> Vec<ObjectRef> {
 }
 
 pub(crate) fn group(workload: &Workload<'_>, found: &Found<'_>) -> Result<Desired, Invalid> {
-    let mut desired = workload.metadata(Sources::AllOwners, TRAIN);
+    let mut desired = workload.metadata(Sources::TopOwner, TRAIN);
     let invalid = |problem: String| found.object.invalid(problem);
     let tree = Tree {
         definition: &found.definition,
@@ -173,17 +175,17 @@ impl Tree<'_> {
     /// Whether the pod belongs to a component by its type selector.
     fn matches(&self, component: &Component) -> Result<bool, String> {
         let Some(selector) = component.type_selector() else { return Ok(false) };
-        let found = query::texts(&selector.key_path, &self.pod)?;
+        let found = query::run(&selector.key_path, &self.pod)?;
         Ok(match &selector.value {
-            Some(value) => found.iter().any(|text| text == value),
-            None => !found.is_empty(),
+            Some(value) => found.iter().any(|of| of == value),
+            None => found.iter().any(|of| !of.is_null()),
         })
     }
 
     /// The group name and the minimum of the pod, by the first member definition that fits.
     fn membership(&self, members: &[Member], uid: &str) -> Result<(String, i32), Problem> {
-        let leaves = self.definition.leaves();
-        let own = match leaves.as_slice() {
+        let with_pods = self.definition.with_pods();
+        let own = match with_pods.as_slice() {
             [only] => Some(*only),
             several => {
                 let mut own = None;
@@ -204,11 +206,7 @@ impl Tree<'_> {
                 }
                 let mut name = format!("pg-{uid}");
                 for path in &member.group_by_key_paths {
-                    let mut keys = query::texts(path, &self.pod)?.into_iter();
-                    let key = keys.next().ok_or_else(|| {
-                        Problem::Pod(format!("its Karta groups by `{path}`, which it lacks"))
-                    })?;
-                    name = format!("{name}-{key}");
+                    name = format!("{name}-{}", text(&self.single(path)?));
                 }
                 let pods = if component == own.name { self.own_instance(own)? } else { None };
                 return Ok((name, pods.map_or_else(|| self.scale(component), Ok)?));
@@ -217,25 +215,43 @@ impl Tree<'_> {
         Err(Problem::Pod("no member definition of its Karta applies to it".to_owned()))
     }
 
-    fn passes(&self, filters: &[String]) -> Result<bool, String> {
+    fn passes(&self, filters: &[String]) -> Result<bool, Problem> {
         for filter in filters {
-            if query::run(filter, &self.pod)?.first() != Some(&Value::Bool(true)) {
+            if self.single(filter)? != Value::Bool(true) {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
+    /// The only value of an expression over the pod, which must not be empty.
+    fn single(&self, expression: &str) -> Result<Value, Problem> {
+        let mut values = query::run(expression, &self.pod)?;
+        match values.pop() {
+            Some(value) if values.is_empty() && !value.is_null() && value != "" => Ok(value),
+            Some(_) | None => Err(Problem::Pod(format!(
+                "its Karta reads `{expression}` of it, which must have exactly one value"
+            ))),
+        }
+    }
+
     /// The pods of the instance that the pod belongs to; none for a component without instances.
-    fn own_instance(&self, component: &Component) -> Result<Option<i32>, String> {
+    fn own_instance(&self, component: &Component) -> Result<Option<i32>, Problem> {
         let (Some(ids), Some(id)) = (&component.instance_id_path, component.instance_path()) else {
             return Ok(None);
         };
-        let own = query::texts(id, &self.pod)?;
         let ids = query::texts(ids, &self.root)?;
-        let at = own.first().and_then(|own| ids.iter().position(|id| id == own));
-        let Some(at) = at else { return Ok(None) };
-        Ok(self.instances(component)?.get(at).copied())
+        if ids.is_empty() {
+            return Ok(None);
+        }
+        let own = text(&self.single(id)?);
+        let at = ids.iter().position(|id| *id == own).ok_or_else(|| {
+            Problem::Pod(format!("component `{}` has no instance `{own}`, which it names", component.name))
+        })?;
+        if !self.definition.has_scale() {
+            return Ok(Some(1));
+        }
+        Ok(Some(self.instances(component)?.get(at).copied().unwrap_or(0)))
     }
 
     /// The pods of every instance of a component, without its children.
@@ -248,7 +264,17 @@ impl Tree<'_> {
         let (least, replicas) = (numbers(&scale.min_replicas_path)?, numbers(&scale.replicas_path)?);
         let positive =
             |numbers: &[Option<i32>], at: usize| numbers.get(at).copied().flatten().filter(|n| *n > 0);
-        let count = least.len().max(replicas.len());
+        let count = least.len().max(replicas.len()).max(numbers(&scale.max_replicas_path)?.len());
+        let instances = match &component.instance_id_path {
+            Some(path) => query::texts(path, &self.root)?.len(),
+            None => 1,
+        };
+        if count != instances {
+            return Err(format!(
+                "`scaleDefinition` of component `{}` yields {count} values for {instances} instances",
+                component.name
+            ));
+        }
         Ok((0..count)
             .map(|at| positive(&least, at).or_else(|| positive(&replicas, at)).unwrap_or(0))
             .collect())
@@ -257,22 +283,19 @@ impl Tree<'_> {
     /// The pods of a component and everything below it.
     fn scale(&self, component: &str) -> Result<i32, String> {
         if !self.definition.has_scale() {
-            return self.leaf_count(component);
+            return self.pod_count(component);
         }
-        self.subtree(component, 0)
+        self.subtree(component)
     }
 
-    fn subtree(&self, component: &str, depth: usize) -> Result<i32, String> {
-        if depth > self.definition.components.len() {
-            return Err(format!("the components form a cycle at `{component}`"));
-        }
+    fn subtree(&self, component: &str) -> Result<i32, String> {
         let of = self.definition.component(component)?;
         let beyond = || format!("component `{component}` has more pods than 32 bits count");
         let sum = |numbers: Vec<i32>| numbers.into_iter().try_fold(0i32, i32::checked_add).ok_or_else(beyond);
         let own = sum(self.instances(of)?)?;
         let mut below = Vec::new();
         for child in self.definition.children(component) {
-            below.push(self.subtree(&child.name, depth + 1)?);
+            below.push(self.subtree(&child.name)?);
         }
         let is_leaf = below.is_empty();
         match (own, sum(below)?) {
@@ -283,18 +306,23 @@ impl Tree<'_> {
         }
     }
 
-    /// Without any scale, the leaves are counted, and the instances of those that have some.
-    fn leaf_count(&self, component: &str) -> Result<i32, String> {
-        let mut count = 0usize;
+    /// Without any scale, the components with pods are counted, and the instances of those that have some.
+    fn pod_count(&self, component: &str) -> Result<i32, String> {
         let own = self.definition.component(component)?;
-        let mut all = self.definition.descendants(component);
-        all.push(own);
-        for leaf in all.into_iter().filter(|of| self.definition.children(&of.name).is_empty()) {
-            count += match &leaf.instance_id_path {
-                Some(path) => query::texts(path, &self.root)?.len(),
-                None => 1,
-            };
+        if own.has_pods() {
+            let Some(path) = &own.instance_id_path else { return Ok(1) };
+            let instances = query::texts(path, &self.root)?.len();
+            return Ok(i32::try_from(instances).unwrap_or(i32::MAX));
         }
-        Ok(i32::try_from(count).unwrap_or(i32::MAX))
+        let mut count = 0i32;
+        for child in self.definition.children(component) {
+            count = count.saturating_add(self.pod_count(&child.name)?);
+        }
+        Ok(count)
     }
+}
+
+/// A value as part of a name.
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

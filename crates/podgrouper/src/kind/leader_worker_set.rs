@@ -25,7 +25,7 @@ pub(crate) fn group(workload: &Workload<'_>) -> Result<Desired, Invalid> {
     let starts_alone =
         policy == Some("LeaderReady") && index == Some(0) && workload.pod.spec.node_name.is_none();
     let pods = match policy {
-        None | Some("" | "LeaderCreated") => size,
+        None | Some("LeaderCreated") => size,
         Some("LeaderReady") if starts_alone => 1,
         Some("LeaderReady") => {
             let of_pod = workload.pod.metadata.annotation(annotation::LWS_SIZE);

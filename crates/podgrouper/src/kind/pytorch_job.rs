@@ -21,8 +21,9 @@ pub(crate) fn group(workload: &Workload<'_>) -> Result<Desired, Invalid> {
     {
         desired.min_member = min;
     }
+    let roles = job.map("spec.pytorchReplicaSpecs")?;
+    let roles = roles.ok_or_else(|| job.invalid("`spec.pytorchReplicaSpecs` is missing"))?;
     let masters = job.int("spec.pytorchReplicaSpecs.Master.replicas")?.unwrap_or(0).max(0);
-    let workers = job.int("spec.pytorchReplicaSpecs.Worker.replicas")?.unwrap_or(0).max(0);
     let workers_min = desired.min_member.saturating_sub(masters).max(0);
     let role = workload.pod.metadata.label(label::KUBEFLOW_REPLICA_TYPE);
     if masters > 0 {
@@ -31,6 +32,11 @@ pub(crate) fn group(workload: &Workload<'_>) -> Result<Desired, Invalid> {
             desired.sub_group = Some(MASTER.to_owned());
         }
     }
+    if !roles.contains_key("Worker") {
+        return Ok(desired);
+    }
+    // With `minAvailable` the number of replicas may be missing; the training operator then creates one.
+    let workers = job.int("spec.pytorchReplicaSpecs.Worker.replicas")?.unwrap_or(1).max(0);
     let segments =
         segment_size(workload)?.map(|size| (size, workers.div_euclid(size) + i32::from(workers % size > 0)));
     let Some((size, count)) = segments.filter(|(_, count)| *count > 0) else {
@@ -93,12 +99,14 @@ fn segment_size(workload: &Workload<'_>) -> Result<Option<i32>, Invalid> {
             || format!("annotation `{}` is `{text}`, and must be at least 1", annotation::SEGMENT_SIZE);
         (size > 0).then_some(size).ok_or_else(wrong)
     };
-    if let Some(text) = workload.pod.metadata.annotation(annotation::SEGMENT_SIZE) {
+    let on_pod = workload.pod.metadata.annotation(annotation::SEGMENT_SIZE);
+    if let Some(text) = on_pod.filter(|text| !text.is_empty()) {
         return positive(text).map(Some).map_err(|problem| workload.pod_invalid(problem));
     }
     let template = job.field("spec.pytorchReplicaSpecs.Worker.template")?;
     let on_template = template_annotation(template, annotation::SEGMENT_SIZE);
     on_template
+        .filter(|text| !text.is_empty())
         .map(positive)
         .transpose()
         .map_err(|problem| job.invalid(format!("template of the workers: {problem}")))

@@ -13,8 +13,11 @@ pub(crate) const SEGMENTS_MAX: i32 = 10_000;
 
 /// The topology of every segment; none without a topology or without a level.
 pub(crate) fn topology(workload: &Workload<'_>, template: Option<&Value>) -> Option<TopologyConstraint> {
-    let of_pod_or_template =
-        |name: &str| workload.pod.metadata.annotation(name).or_else(|| template_annotation(template, name));
+    let is_set = |text: &&str| !text.is_empty();
+    let of_pod_or_template = |name: &str| {
+        let of_pod = workload.pod.metadata.annotation(name).filter(is_set);
+        of_pod.or_else(|| template_annotation(template, name).filter(is_set))
+    };
     let constraint = TopologyConstraint {
         topology: of_pod_or_template(annotation::TOPOLOGY)
             .or_else(|| workload.top().metadata.annotation(annotation::TOPOLOGY))

@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(crate) fn group(workload: &Workload<'_>) -> Result<Desired, Invalid> {
-    let (owners, inherited) = effective(workload)?;
+    let Effective { owners, inherited, wrapped } = effective(workload)?;
     let mut below = workload.below(&owners);
     below.inherited = Some(&inherited);
-    below.wrapped = workload.owners.split_last().map(|(_, wrapped)| wrapped).filter(|all| !all.is_empty());
+    below.wrapped = Some(wrapped.as_slice()).filter(|all| !all.is_empty());
     let (group, version, kind) = below.top_kind();
     if let Some(own) = workload.options.own_rules.find(group, version, kind) {
         return own.group(&below);
@@ -24,7 +24,7 @@ pub(crate) fn group(workload: &Workload<'_>) -> Result<Desired, Invalid> {
 }
 
 pub(crate) fn reads(workload: &Workload<'_>) -> Vec<ObjectRef> {
-    let Ok((owners, _)) = effective(workload) else { return Vec::new() };
+    let Ok(Effective { owners, .. }) = effective(workload) else { return Vec::new() };
     let below = workload.below(&owners);
     let (group, version, kind) = below.top_kind();
     if let Some(own) = workload.options.own_rules.find(group, version, kind) {
@@ -33,11 +33,20 @@ pub(crate) fn reads(workload: &Workload<'_>) -> Vec<ObjectRef> {
     table::exact(group, version, kind).map_or_else(Vec::new, |entry| (entry.rule.reads)(&below))
 }
 
-/// The owners without the wrapping object, whose settings the topmost of them inherits, and these settings.
-fn effective(workload: &Workload<'_>) -> Result<(Vec<Arc<OwnerObject>>, ObjectMeta), Invalid> {
+/// What is below a wrapping object.
+struct Effective {
+    /// The owners without the wrapping object, whose settings the topmost of them inherits.
+    owners: Vec<Arc<OwnerObject>>,
+    /// The settings of the wrapping object.
+    inherited: ObjectMeta,
+    /// The owners as they are, but for the defaults of the wrapping kind, which the topmost of them has.
+    wrapped: Vec<Arc<OwnerObject>>,
+}
+
+fn effective(workload: &Workload<'_>) -> Result<Effective, Invalid> {
     let (skipped, below) =
         workload.owners.split_last().ok_or_else(|| workload.pod_invalid("it has no owner"))?;
-    let mut owners = below.to_vec();
+    let (mut owners, mut wrapped) = (below.to_vec(), below.to_vec());
     if owners.is_empty() {
         owners.push(Arc::new(OwnerObject {
             api_version: "v1".to_owned(),
@@ -52,19 +61,32 @@ fn effective(workload: &Workload<'_>) -> Result<(Vec<Arc<OwnerObject>>, ObjectMe
         ..ObjectMeta::default()
     };
     if let Some(defaults) = workload.defaults.of(workload.top_kind()) {
-        let labels = inherited.labels.get_or_insert_default();
+        let mut labels = BTreeMap::new();
         let class = defaults.priority_name.as_deref();
         if let Some(class) = class.filter(|class| workload.cluster.priority_class_exists(class)) {
-            labels.entry(label::PRIORITY_CLASS.to_owned()).or_insert_with(|| class.to_owned());
+            labels.insert(label::PRIORITY_CLASS.to_owned(), class.to_owned());
         }
         if let Some(preemptibility) = defaults.preemptibility.as_deref().filter(|text| !text.is_empty()) {
-            labels.entry(label::PREEMPTIBILITY.to_owned()).or_insert_with(|| preemptibility.to_lowercase());
+            labels.insert(label::PREEMPTIBILITY.to_owned(), preemptibility.to_lowercase());
+        }
+        add(&mut inherited.labels, Some(&labels));
+        // What the user wrote on the wrapping object precedes its defaults.
+        labels.extend(
+            inherited
+                .labels
+                .iter()
+                .flatten()
+                .filter_map(|(key, value)| labels.contains_key(key).then(|| (key.clone(), value.clone())))
+                .collect::<Vec<_>>(),
+        );
+        if let Some(top) = wrapped.last_mut() {
+            add(&mut Arc::make_mut(top).metadata.labels, Some(&labels));
         }
     }
     if let Some(top) = owners.last_mut() {
         inherit(&mut Arc::make_mut(top).metadata, &inherited);
     }
-    Ok((owners, inherited))
+    Ok(Effective { owners, inherited, wrapped })
 }
 
 /// Adds labels and annotations that are absent.

@@ -6,7 +6,9 @@
 use super::case::{Action, Case};
 use super::compare::Differences;
 use super::store::role_reads;
+use kai_podgrouper::objects::OwnerObject;
 use kai_podgrouper::table;
+use serde::Deserialize as _;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -64,20 +66,16 @@ fn group_and_kind(object: &Value) -> (&str, &str, &str) {
     (group, version, object["kind"].as_str().unwrap_or_default())
 }
 
-/// An owner of a kind without a rule, which no Karta with instructions for gangs describes, in a cluster with Kartas.
+/// An owner of a kind without a rule, whose gangs no valid Karta describes, in a cluster with Kartas.
 fn kind_without_karta(case: &Case) -> bool {
     let is_described = |(group, version, kind): (&str, &str, &str)| {
         of_kind(case, "Karta").any(|karta| {
             let labels = &karta["metadata"]["labels"];
-            let root = &karta["spec"]["structureDefinition"]["rootComponent"]["kind"];
-            let gang = &karta["spec"]["optimizationInstructions"]["gangScheduling"];
+            let object = OwnerObject::deserialize(karta);
             labels["run.ai/karta-group"] == group
                 && labels["run.ai/karta-version"] == version
                 && labels["run.ai/karta-kind"] == kind
-                && root["group"].as_str().unwrap_or_default() == group
-                && root["version"] == version
-                && root["kind"] == kind
-                && (!gang["podGroup"].is_null() || !gang["podGroups"].is_null())
+                && object.is_ok_and(|karta| table::karta_describes(&karta, (group, version, kind)))
         })
     };
     let is_bare = |object: &Value| {
@@ -258,7 +256,9 @@ mod tests {
             "run.ai/karta-group": "flows.example", "run.ai/karta-version": "v1", "run.ai/karta-kind": "Flow",
         });
         let holds = |kind: &str, instructions: Value| {
-            let root = json!({"kind": {"group": "flows.example", "version": "v1", "kind": kind}});
+            let root = json!({
+                "name": "flow", "kind": {"group": "flows.example", "version": "v1", "kind": kind}, "statusDefinition": {},
+            });
             let spec = json!({"structureDefinition": {"rootComponent": root}, "optimizationInstructions": instructions});
             let karta = json!({"kind": "Karta", "metadata": {"name": "k", "labels": labels}, "spec": spec});
             kind_without_karta(&with_objects(&[flow.clone(), karta]))

@@ -37,6 +37,7 @@ fn webhooks_survive_expiring_certificates_and_an_outage_affects_only_own_pods() 
         certificates_expire_under_load(&plane).await;
         outage(&plane).await;
         admission::unprepared_pod(&cluster, async || start(&plane).await).await;
+        admission::device_access(&cluster, false).await;
         plane.restart_with(ADMISSION, &["--block-nvidia-visible-devices=true"]);
         plane.kill_component(ADMISSION_2);
         blocking_is_configured(&cluster).await;

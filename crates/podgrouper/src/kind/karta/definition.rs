@@ -48,6 +48,17 @@ pub(super) struct Component {
     pod_selector: Option<PodSelector>,
     pub(super) instance_id_path: Option<String>,
     pub(super) scale_definition: Option<Scale>,
+    spec_definition: Option<PodDefinition>,
+    status_definition: Option<Value>,
+}
+
+/// Where a component defines its pods.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PodDefinition {
+    pod_template_spec_path: Option<String>,
+    pod_spec_path: Option<String>,
+    fragmented_pod_spec_definition: Option<Value>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -84,6 +95,7 @@ struct InstanceSelector {
 pub(super) struct Scale {
     pub(super) replicas_path: Option<String>,
     pub(super) min_replicas_path: Option<String>,
+    pub(super) max_replicas_path: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -142,6 +154,18 @@ impl Component {
         self.pod_selector.as_ref()?.component_type_selector.as_ref()
     }
 
+    /// Whether the component has pods, besides those of components below it.
+    pub(super) fn has_pods(&self) -> bool {
+        self.pod_definitions() > 0
+    }
+
+    fn pod_definitions(&self) -> usize {
+        let Some(of) = &self.spec_definition else { return 0 };
+        let paths = [of.pod_template_spec_path.is_some(), of.pod_spec_path.is_some()];
+        let is_fragmented = of.fragmented_pod_spec_definition.is_some();
+        paths.into_iter().chain([is_fragmented]).filter(|is_set| *is_set).count()
+    }
+
     /// Where a pod names its instance.
     pub(super) fn instance_path(&self) -> Option<&str> {
         Some(&self.pod_selector.as_ref()?.component_instance_selector.as_ref()?.id_path)
@@ -154,9 +178,57 @@ impl Definition {
         Self::parse(object).ok().flatten()
     }
 
-    /// None for a Karta that says nothing about gangs.
-    pub(super) fn parse(object: &OwnerObject) -> Result<Option<Self>, serde_json::Error> {
-        Ok(Self::of(Spec::deserialize(object.data.get("spec").unwrap_or(&Value::Null))?))
+    /// None for a Karta that says nothing about gangs; an error is the problem of an invalid one.
+    pub(super) fn parse(object: &OwnerObject) -> Result<Option<Self>, String> {
+        let spec = Spec::deserialize(object.data.get("spec").unwrap_or(&Value::Null));
+        let definition = Self::of(spec.map_err(|error| format!("`spec` does not parse: {error}"))?);
+        definition.map(|definition| definition.check().map(|()| definition)).transpose()
+    }
+
+    /// Refuses what Karta's own validation refuses, and what could not be computed.
+    fn check(&self) -> Result<(), String> {
+        let (root, children) = self.components.split_first().ok_or("it has no components")?;
+        if root.owner_ref.is_some() {
+            return Err("`rootComponent` has an `ownerRef`".to_owned());
+        }
+        if root.status_definition.is_none() {
+            return Err("`rootComponent` has no `statusDefinition`".to_owned());
+        }
+        let (group, version, kind) = &self.kind;
+        if version.is_empty() || kind.is_empty() || (group.is_empty() && kind != "Pod") {
+            return Err("`rootComponent.kind` is not complete".to_owned());
+        }
+        for (index, component) in self.components.iter().enumerate() {
+            let name = &component.name;
+            if name.is_empty() {
+                return Err("a component has no name".to_owned());
+            }
+            if self.components.iter().skip(index + 1).any(|other| other.name == *name) {
+                return Err(format!("two components are called `{name}`"));
+            }
+            if component.pod_definitions() > 1 {
+                return Err(format!("component `{name}` defines its pods more than once"));
+            }
+            if component.instance_id_path.is_some() != component.instance_path().is_some() {
+                return Err(format!(
+                    "component `{name}` has only one of `instanceIdPath` and `componentInstanceSelector`"
+                ));
+            }
+        }
+        for child in children {
+            let owner = child.owner_ref.as_deref().filter(|owner| !owner.is_empty());
+            let owner = owner.ok_or_else(|| format!("component `{}` has no `ownerRef`", child.name))?;
+            self.component(owner)?;
+            if self.with_ancestors(&child.name).last() != Some(&root.name.as_str()) {
+                return Err(format!("the components form a cycle at `{}`", child.name));
+            }
+        }
+        if let Gang::Flat(members) = &self.gang {
+            for member in members {
+                self.component(&member.component_name)?;
+            }
+        }
+        Ok(())
     }
 
     fn of(spec: Spec) -> Option<Self> {
@@ -208,8 +280,8 @@ impl Definition {
         all
     }
 
-    pub(super) fn leaves(&self) -> Vec<&Component> {
-        self.components.iter().filter(|of| self.children(&of.name).is_empty()).collect()
+    pub(super) fn with_pods(&self) -> Vec<&Component> {
+        self.components.iter().filter(|of| of.has_pods()).collect()
     }
 
     /// A component and its ancestors, nearest first.
