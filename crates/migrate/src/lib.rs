@@ -1,6 +1,6 @@
 //! What changes when a cluster moves over from KAI.
 //!
-//! [`check`] reads values of KAI's chart, the settings of an installation and the objects of a cluster, and returns what
+//! [`check()`] reads values of KAI's chart, the settings of an installation and the objects of a cluster, and returns what
 //! is not supported, what differs, and what else to know, each with what to do. It is pure: the caller reads files and
 //! clusters. [`rules`] has the predicates and the texts of `docs/differences.md`, which the replay of KAI's recorded
 //! answers uses, too.

@@ -57,15 +57,17 @@ fn check(key: &str, value: &Value, schema: &Value, found: &mut Vec<Violation>) {
     let properties = schema.get("properties").and_then(Value::as_object);
     for (name, value) in value.as_object().into_iter().flatten() {
         let key = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
-        match (properties.and_then(|all| all.get(name)), schema.get("additionalProperties")) {
-            (Some(schema), _) => check(&key, value, schema, found),
-            (None, Some(Value::Bool(false))) if !value.is_null() => found.push(Violation {
+        let further = schema.get("additionalProperties");
+        if let Some(schema) =
+            properties.and_then(|all| all.get(name)).or(further.filter(|one| one.is_object()))
+        {
+            check(&key, value, schema, found);
+        } else if further == Some(&Value::Bool(false)) && !value.is_null() {
+            found.push(Violation {
                 problem: "the chart does not know it, nothing would read it".to_owned(),
                 hint: "remove it; keys are listed in values.yaml of the chart".to_owned(),
                 key,
-            }),
-            (None, Some(schema @ Value::Object(_))) => check(&key, value, schema, found),
-            (None, _) => {}
+            });
         }
     }
 }
@@ -81,9 +83,9 @@ fn has_type(value: &Value, types: &Value) -> bool {
         "null" => value.is_null(),
         _ => true,
     };
-    match types {
-        Value::Array(types) => types.iter().filter_map(Value::as_str).any(is),
-        other => other.as_str().is_none_or(is),
+    match types.as_array() {
+        Some(types) => types.iter().filter_map(Value::as_str).any(is),
+        None => types.as_str().is_none_or(is),
     }
 }
 
@@ -118,7 +120,7 @@ mod tests {
             found.insert(keyword);
             match keyword.as_str() {
                 "properties" => {
-                    value.as_object().into_iter().flatten().for_each(|(_, one)| keywords(one, found))
+                    value.as_object().into_iter().flatten().for_each(|(_, one)| keywords(one, found));
                 }
                 "items" | "additionalProperties" => keywords(value, found),
                 _ => {}

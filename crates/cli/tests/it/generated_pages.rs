@@ -2,6 +2,8 @@
 //!
 //! `UPDATE=1 cargo test -p kai-cli --test it generated_pages` writes them.
 
+#![expect(clippy::unwrap_used, reason = "a panic shows where a test failed")]
+
 use kai_components::COMPONENTS;
 use serde_json::Value;
 use std::fmt::Write as _;

@@ -3,6 +3,8 @@
 //!
 //! Every component is a process. Where no kube-state-metrics runs, the test serves the one metric of it that is used.
 
+#![expect(clippy::unwrap_used, reason = "a panic shows where a test failed")]
+
 use super::component_metrics::Component;
 use super::scratch;
 use axum::Router;

@@ -117,8 +117,8 @@ async fn apply(cluster: &TestCluster, document: &Value) -> Result<(), String> {
             let refused: Vec<_> = findings.iter().filter(|one| one.level == Level::Unsupported).collect();
             assert!(refused.is_empty(), "{refused:?}");
         }
-        "Config" => deploy(read::config(document).unwrap(), &[]),
-        "SchedulingShard" => deploy(Config::default(), &[read::shard(document).unwrap()]),
+        "Config" => deploy(&read::config(document).unwrap(), &[]),
+        "SchedulingShard" => deploy(&Config::default(), &[read::shard(document).unwrap()]),
         _ => {
             let kind = kind_of(document);
             let namespace = match object::namespace(document) {
@@ -133,8 +133,8 @@ async fn apply(cluster: &TestCluster, document: &Value) -> Result<(), String> {
 }
 
 /// The operator would deploy the settings, and none of them is without effect.
-fn deploy(config: Config, shards: &[SchedulingShard]) {
-    let desired = kai_operator::desired(Some(&config), shards, &Facts::default());
+fn deploy(config: &Config, shards: &[SchedulingShard]) {
+    let desired = kai_operator::desired(Some(config), shards, &Facts::default());
     for operand in desired.config.iter().chain(desired.shards.iter().map(|(_, operand)| operand)) {
         let error = operand.error.as_deref().filter(|error| !error.contains("certificate"));
         assert_eq!(error, None, "{}", operand.name);
@@ -204,7 +204,6 @@ async fn check_section(page: &str, text: &str) {
         cluster.patch(&NODE, &format!("node-{}", index + 1), &labels).await;
     }
     for (index, part) in parts.iter().enumerate() {
-        println!("{page}: {part:?}");
         match part {
             Part::Block(yaml) => {
                 let refused = match parts.get(index + 1) {
@@ -218,7 +217,7 @@ async fn check_section(page: &str, text: &str) {
                 let errors: Vec<String> = answers.into_iter().filter_map(Result::err).collect();
                 match refused {
                     Some(text) => {
-                        assert!(errors.iter().any(|error| error.contains(text)), "{page}: {errors:?}")
+                        assert!(errors.iter().any(|error| error.contains(text)), "{page}: {errors:?}");
                     }
                     None => assert_eq!(errors, Vec::<String>::new(), "{page}\n{yaml}"),
                 }

@@ -65,8 +65,7 @@ impl Installation {
     }
 
     fn shard_fields(&self, pointer: &str, holds: impl Fn(&Value) -> bool) -> Vec<String> {
-        let shards =
-            self.shards.iter().filter(|shard| shard.pointer(pointer).is_some_and(|value| holds(value)));
+        let shards = self.shards.iter().filter(|shard| shard.pointer(pointer).is_some_and(&holds));
         shards.map(|shard| format!("SchedulingShard {} {}", kai_object::name(shard), path(pointer))).collect()
     }
 
