@@ -1,3 +1,5 @@
+//! Which scaling pods are created, kept and deleted, by small clusters and by a property over random ones.
+
 use super::*;
 use crate::node_scale::observed::claimed_devices;
 use kai_api::{Pod, PodGroup};
