@@ -38,7 +38,7 @@ use tokio::time::Instant;
 /// As KAI's controller is called in metrics.
 const CONTROLLER: &str = "pod";
 /// No scaling pod is created for this time after a deletion, as in KAI.
-const COOL_DOWN: Duration = Duration::from_secs(60);
+const COOL_DOWN: Duration = Duration::from_mins(1);
 /// Changes are collected for this time; the pods of a gang change together.
 const COALESCE: Duration = Duration::from_millis(500);
 /// Lists that must have been read before anything is decided: pods, scaling pods, groups and claims.

@@ -87,7 +87,7 @@ async fn exporter(folder: &Path) {
         socket: folder.join("kubelet.sock"),
         sysfs: folder.join("sys"),
         poll_interval: Duration::from_secs(1),
-        resync_interval: Some(Duration::from_secs(60)),
+        resync_interval: Some(Duration::from_mins(1)),
     };
     let running = tokio::spawn(kai_numa_exporter::run(process, options));
     tokio::time::sleep(WARM_UP).await;

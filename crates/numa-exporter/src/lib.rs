@@ -112,7 +112,7 @@ impl Exporter {
         let source = Source { need: Need::Optional, ..Source::all(POD).query(selector) };
         let watch_health = health.watch("pods");
         watch::list_and_watch_as(&self.api, &source, &watch_health, Partial::reduce, |event| {
-            self.store(event)
+            self.store(event);
         })
         .await;
     }
@@ -150,7 +150,7 @@ impl Exporter {
                 match topology::read(&self.options.sysfs) {
                     Ok(read) => cpus = read,
                     Err(error) => {
-                        tracing::warn!(%error, "keeping the zones of the CPUs that were read before")
+                        tracing::warn!(%error, "keeping the zones of the CPUs that were read before");
                     }
                 }
             }

@@ -134,7 +134,7 @@ async fn nothing_causes_a_node_in_vain() {
     let cluster = standard(1).await;
     fill(&cluster).await;
     let _autoscaler = autoscale(&cluster, ScaleDown::Disabled);
-    // The queue may have no more than half a GPU, and has it.
+    // The queue may have no GPU.
     let limited = json!({"quota": 0, "limit": 0, "overQuotaWeight": 1});
     cluster.create_queue_under(Some("teams"), "limited", &limited, json!({})).await;
     cluster.create_pod(PodBuilder::fraction("over-limit", "limited", "0.5")).await;

@@ -208,7 +208,10 @@ fn units<'a>(observed: &'a Observed, limits: &Limits, held_back: &mut Vec<(Key, 
     }
     let mut units = Vec::new();
     for ((is_group, key), pods) in by_group {
-        let group = observed.groups.as_ref().filter(|_| is_group).map(|groups| groups.get(key));
+        let group = match &observed.groups {
+            Some(groups) if is_group => groups.get(key).map_or(PodGroupOf::Missing, PodGroupOf::Known),
+            Some(_) | None => PodGroupOf::Unread,
+        };
         match unit(observed, limits, key, group, &pods) {
             Ok(unit) => units.extend(unit),
             Err(reason) => held_back.push((key.clone(), reason)),
@@ -217,12 +220,21 @@ fn units<'a>(observed: &'a Observed, limits: &Limits, held_back: &mut Vec<(Key, 
     units
 }
 
-/// `group` is none where groups are not known, and holds none where the group does not exist.
+/// What is known of the pod group of some pods.
+#[derive(Clone, Copy)]
+enum PodGroupOf<'a> {
+    Known(&'a Group),
+    /// It does not exist.
+    Missing,
+    /// The pod has none, or groups cannot be listed.
+    Unread,
+}
+
 fn unit<'a>(
     observed: &Observed,
     limits: &Limits,
     key: &'a Key,
-    group: Option<Option<&Group>>,
+    group: PodGroupOf<'_>,
     pods: &[(&'a Key, &'a PendingPod)],
 ) -> Result<Option<Unit<'a>>, HeldBack> {
     let active: Vec<_> = pods.iter().filter(|(_, pod)| pod.state != PendingState::Inactive).collect();
@@ -235,12 +247,14 @@ fn unit<'a>(
         return Err(HeldBack::Incomplete);
     }
     match group {
-        Some(Some(Group { blocked: Some(reason), .. })) => return Err(HeldBack::Queue(reason.clone())),
-        Some(Some(group)) if !group.is_allocated && active.len() < group.min_member => {
+        PodGroupOf::Known(Group { blocked: Some(reason), .. }) => {
+            return Err(HeldBack::Queue(reason.clone()));
+        }
+        PodGroupOf::Known(group) if !group.is_allocated && active.len() < group.min_member => {
             return Err(HeldBack::Incomplete);
         }
-        Some(None) => return Err(HeldBack::Incomplete),
-        Some(Some(_)) | None => {}
+        PodGroupOf::Missing => return Err(HeldBack::Incomplete),
+        PodGroupOf::Known(_) | PodGroupOf::Unread => {}
     }
     items.sort_by(|a, b| (a.pod.created, a.key).cmp(&(b.pod.created, b.key)));
     Ok(Some(Unit { key, created, items }))

@@ -1,3 +1,5 @@
+//! Which scaling pods are created, kept and deleted, by small clusters and by a property over random ones.
+
 use super::*;
 use crate::node_scale::observed::claimed_devices;
 use kai_api::{Pod, PodGroup};
@@ -19,6 +21,7 @@ impl World {
     }
 
     /// Adds an unschedulable pod; `more` is merged into it.
+    #[expect(clippy::needless_pass_by_value, reason = "callers build it in place")]
     fn pod(mut self, name: &str, annotations: &Value, more: Value) -> Self {
         let key = key(name);
         let mut pod = json!({
@@ -81,7 +84,7 @@ impl World {
 
     /// Sources and GPUs of the scaling pods to create.
     fn created(&self) -> Vec<(String, u32)> {
-        self.plan().create.iter().map(|made| (made.source.name.to_string(), made.gpus)).collect()
+        self.plan().create.iter().map(|made| (made.source.name.clone(), made.gpus)).collect()
     }
 
     fn held_back(&self) -> Vec<HeldBack> {

@@ -1,3 +1,5 @@
+//! Fields, names and affinity of a scaling pod, compared with the pod that it stands for.
+
 use super::*;
 use crate::node_scale::observed::ScalingPod;
 use kai_api::Pod;
