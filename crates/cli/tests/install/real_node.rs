@@ -247,6 +247,8 @@ async fn installation_lives_and_leaves_nothing_on_a_real_node() {
     println!("kubelet killed and tested after {:.1} s", watch.elapsed().as_secs_f64());
     uninstall_leaves_only_what_is_documented(&installation).await;
     println!("uninstalled after {:.1} s", watch.elapsed().as_secs_f64());
+    installation_can_be_repeated(&installation).await;
+    println!("installed again after {:.1} s", watch.elapsed().as_secs_f64());
     assert!(first_bind < FIRST_BIND, "the first pod was bound only after {} s", first_bind.as_secs());
 }
 
@@ -355,4 +357,14 @@ async fn uninstall_leaves_only_what_is_documented(installation: &Installation) {
     assert_eq!(queues.len(), 4, "{queues:?}");
     let namespaces = cluster.names(&["namespaces"]);
     assert!(namespaces.contains(&"namespace/kai-resource-reservation".to_owned()), "{namespaces:?}");
+}
+
+/// What an uninstallation or a deleted namespace leaves behind is taken over by the next installation.
+async fn installation_can_be_repeated(installation: &Installation) {
+    installation.install_or_upgrade("install", &[]);
+    installation.ready();
+    installation.cluster.kubectl(&["delete", "namespace", NAMESPACE, "--timeout=2m"]);
+    installation.install_or_upgrade("install", &["--create-namespace"]);
+    installation.ready();
+    installation.run_job("after-all", 1, 1).await;
 }
