@@ -228,7 +228,11 @@ mod tests {
             std::process::Command::new("tar").arg("-tvf").arg(folder.join("1.tar")).output().unwrap();
         let listed = String::from_utf8(listed.stdout).unwrap();
         std::fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(listed.lines().filter(|line| line.contains("blobs/sha256/")).count(), 3, "{listed}");
+        assert_eq!(
+            listed.lines().filter(|line| line.starts_with('-') && line.contains("blobs/sha256/")).count(),
+            3,
+            "{listed}"
+        );
         assert!(listed.contains("root/root") || listed.contains("0/0"), "{listed}");
         assert!(listed.contains("1970-01-01"), "{listed}");
     }
