@@ -2,7 +2,7 @@
 //!
 //! One program is in all of them; they differ in its first argument. A static program cannot load the library of the NVIDIA
 //! driver, so the images of reservation pods have the same program linked dynamically, with the C library of this machine.
-//! Two builds of the same sources give the same digests.
+//! Nothing in them depends on the time or the folder of the build; `--verify` builds twice and compares.
 
 mod compile;
 mod contents;

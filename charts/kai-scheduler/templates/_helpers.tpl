@@ -3,6 +3,15 @@
 {{- if or .Values.openshift (lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "clusterversions.config.openshift.io") -}}true{{- end -}}
 {{- end -}}
 
+{{/* Whether an object belongs to another owner: it exists, and not by this release. An object of this release stays in it, or else
+     an upgrade would delete it and a rollback could not restore it. Takes (dict "root" $ "found" OBJECT): "true" or empty. */}}
+{{- define "kai.ofOthers" -}}
+{{- $release := dict -}}
+{{- if .found -}}{{- $release = .found.metadata.annotations | default dict -}}{{- end -}}
+{{- $own := and (eq (get $release "meta.helm.sh/release-name") .root.Release.Name) (eq (get $release "meta.helm.sh/release-namespace") .root.Release.Namespace) -}}
+{{- if and .found (not $own) -}}true{{- end -}}
+{{- end -}}
+
 {{/* The tag of an image. Takes (dict "root" $ "image" IMAGE). */}}
 {{- define "kai.tag" -}}
 {{- $global := .root.Values.global -}}

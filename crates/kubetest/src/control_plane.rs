@@ -201,7 +201,7 @@ impl ControlPlane {
         }
         flags.extend(further.iter().map(|argument| (*argument).to_owned()));
         let api = start(programs, "kube-apiserver", &flags, &folder.0)?;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, secure));
+        let address = SocketAddr::from((network.map_or(Ipv4Addr::LOCALHOST, Network::host), secure));
         let server = Server::new(address, &authority.certificate)?;
         let (api, store) = (Mutex::new(api), Mutex::new(store));
         let mut plane =

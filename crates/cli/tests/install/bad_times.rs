@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const OPERATOR: &str = "system:serviceaccount:kai-scheduler:kai-operator";
 const LIMIT: Duration = Duration::from_mins(1);
-/// How long somebody edits a Deployment, and how long an undisturbed operator is watched.
+/// Time in which a Deployment is edited, and in which an undisturbed operator is watched.
 const WATCHED: Duration = Duration::from_secs(10);
 
 /// The audit log of the API server.
@@ -82,7 +82,7 @@ pub(crate) async fn deleted_objects_come_back(cluster: &Cluster) {
     }
 }
 
-/// Somebody who edits a Deployment again and again is overruled once a second at most, and told so.
+/// Repeated edits of a Deployment are reverted at most once a second, and reported by an event.
 pub(crate) async fn edits_are_reverted_once_a_second(cluster: &Cluster, audit: &Audit<'_>) {
     let start = audit.end();
     let watch = kai_clock::Stopwatch::start();

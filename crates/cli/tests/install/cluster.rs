@@ -109,14 +109,14 @@ impl Cluster {
                 "--max-log-requests=20",
             ],
         ];
-        let mut state = String::new();
+        let mut looked_at = Vec::new();
         for look in looks {
             let shown = self.try_kubectl(look).unwrap_or_else(|error| error);
             let lines: Vec<&str> = shown.lines().collect();
             let end = lines[lines.len().saturating_sub(60)..].join("\n");
-            state.push_str(&format!("$ kubectl {}\n{end}\n", look.join(" ")));
+            looked_at.push(format!("$ kubectl {}\n{end}\n", look.join(" ")));
         }
-        state
+        looked_at.concat()
     }
 }
 

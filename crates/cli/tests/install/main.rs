@@ -1,4 +1,9 @@
 //! Installations by real helm on a real control plane.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test fails where it is wrong, and prints its times"
+)]
 
 mod bad_times;
 mod cluster;

@@ -42,7 +42,8 @@ pub(super) fn api_server(folder: &Path, store: u16, secure: u16, network: Option
             "--authorization-mode=RBAC".to_owned(),
         ]),
         Some(network) => arguments.extend([
-            "--bind-address=0.0.0.0".to_owned(),
+            // Only this machine and its nodes can reach it: the token of the administrator is known to everyone.
+            format!("--bind-address={}", network.host()),
             format!("--advertise-address={}", network.host()),
             "--authorization-mode=Node,RBAC".to_owned(),
             "--enable-admission-plugins=NodeRestriction".to_owned(),
