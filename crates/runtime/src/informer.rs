@@ -362,8 +362,9 @@ mod tests {
         let api = Api::new(kube::Client::new(axum::Router::new().fallback(respond), "default"), "test");
         let (informers, mut tasks) = (Arc::new(informers()), JoinSet::new());
         informers.start(&api, &Health::default(), &mut tasks);
-        let synced = tokio::time::timeout(std::time::Duration::from_secs(60), informers.synced(&[POD]));
-        assert!(synced.await.is_ok(), "{:?}", tasks.try_join_next());
+        let minute = std::time::Duration::from_mins(1);
+        let synced = tokio::time::timeout(minute, informers.synced(&[POD])).await;
+        assert!(synced.is_ok(), "{:?}", tasks.try_join_next());
         assert_eq!(informers.dynamic(&POD).on_node("n1").len(), 1, "the others are not affected");
     }
 

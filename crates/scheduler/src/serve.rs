@@ -149,7 +149,7 @@ pub(crate) fn answer(scheduler: &mut SchedulerLoop, query: Query) {
     match query {
         Query::Snapshot(to) => scheduler.send_snapshot(to),
         Query::JobOrder(to) => {
-            // Without an answer the client is told that the scheduler is not available.
+            // Without an answer the response is 503.
             if let Some(order) = order_of(scheduler) {
                 let _ = to.send(order);
             }
