@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-/// Locks that nobody holds are removed once there are more than this many.
+/// Locks without a holder are removed once there are more than this many.
 const UNUSED_MAX: usize = 64;
 
 type Lock = tokio::sync::Mutex<()>;

@@ -273,9 +273,6 @@ fn misses(all: &[Grouped]) -> Vec<String> {
         if counts.groups_written > load.jobs || counts.pods_patched > load.pods() {
             misses.push(format!("{shown}: {counts:?} are more than one write of each group and pod"));
         }
-        if load.pods_each == 1 && counts.owners_read > load.jobs {
-            misses.push(format!("{shown}: {} reads of owners", counts.owners_read));
-        }
         if load.pods() <= 100_000 && usage.peak_mb > MEMORY_MB_MAX {
             misses.push(format!("{shown}: {:.0} MB, at most {MEMORY_MB_MAX} are wanted", usage.peak_mb));
         }

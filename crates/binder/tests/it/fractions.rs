@@ -4,6 +4,7 @@ use crate::{
     BIND_REQUEST, DEVICE, RESERVED, Reporter, TestCluster, annotation, builder, condition, fraction, phase,
     pod, shared_pod,
 };
+use k8s_openapi::api::node::v1::RuntimeClass;
 use kai_binder::{Options, plugin};
 use kai_object as object;
 use kai_runtime::api::Part;
@@ -460,6 +461,8 @@ async fn annotation_of_the_webhook_is_added_where_it_is_missing() {
 async fn runtime_class_that_the_webhook_would_have_set_is_reported() {
     let options = Options { runtime_class_name: "nvidia".to_owned(), ..Options::default() };
     let test = TestCluster::with(one_node(), options, Reporter::Runs).await;
+    let class = json!({"metadata": {"name": "nvidia"}, "handler": "nvidia"});
+    test.create(&kind::builtin::<RuntimeClass>(), class).await;
     let mut with_class = shared_pod("b");
     with_class["spec"]["runtimeClassName"] = json!("nvidia");
     for (name, wanted) in [("a", shared_pod("a")), ("b", with_class)] {

@@ -516,31 +516,3 @@ async fn absurd_counts_and_annotations_of_owners_are_reported_once_each() {
     let reads = lines.iter().filter(is_read).count();
     assert!(reads < 200, "{reads} reads in five minutes");
 }
-
-/// Requests of the grouper for Jobs with these numbers of pods.
-async fn requests(jobs: u32, pods: u32) -> usize {
-    let test = TestCluster::new(&[Component::Grouper]).await;
-    for number in 0..jobs {
-        test.create(&k::JOB, job(&format!("train-{number}"), pods, &json!({}), &json!({}))).await;
-    }
-    let all = (jobs * pods) as usize;
-    loop {
-        test.sleep(5.0).await;
-        if test.list(&k::POD).await.iter().filter(|pod| !group_name(pod).is_empty()).count() == all {
-            break;
-        }
-    }
-    let client = Component::Grouper.client();
-    test.cluster
-        .journal()
-        .lines()
-        .iter()
-        .filter(|line| line.contains(client) && line.contains(" request "))
-        .count()
-}
-
-#[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn large_job_costs_no_more_requests_than_several_small_ones() {
-    let (one, ten) = (requests(1, 1000).await, requests(10, 100).await);
-    assert!(one * 10 <= ten * 12, "one job of 1,000 pods: {one} requests; ten of 100: {ten}");
-}

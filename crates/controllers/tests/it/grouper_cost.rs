@@ -5,7 +5,7 @@ use kai_object as object;
 use serde_json::{Value, json};
 
 /// The pods of one large Job, or of [`JOBS`] smaller ones together.
-const PODS: u32 = 2_000;
+const PODS: u32 = 1_000;
 const JOBS: u32 = 10;
 
 /// The reads of owners and the writes for Jobs whose pods wait when the grouper starts.

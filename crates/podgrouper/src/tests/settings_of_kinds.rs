@@ -188,7 +188,7 @@ fn karta_that_its_own_validation_refuses_is_not_used() {
         ("/rootComponent", |of| of["ownerRef"] = json!("leader")),
         ("/rootComponent/kind/version", |of| *of = json!("")),
         ("/childComponents/0/name", |of| *of = json!("worker")),
-        ("/childComponents/0/ownerRef", |of| *of = json!("nobody")),
+        ("/childComponents/0/ownerRef", |of| *of = json!("unknown")),
         ("/childComponents/1/ownerRef", |of| *of = json!("worker")),
         ("/childComponents/1", |of| of["instanceIdPath"] = json!(".spec.ids[]")),
         ("/childComponents/1/specDefinition", |of| of["podSpecPath"] = json!(".spec.pod")),
@@ -201,8 +201,8 @@ fn karta_that_its_own_validation_refuses_is_not_used() {
         let desired = grouped(changed, &pod(json!({"role": "worker"}), json!({})), &[flow()]).unwrap();
         assert_eq!((desired.name.as_str(), desired.min_member), ("pg-o-u2", 1), "the default rule: {at}");
     }
-    let of_nobody = members(&json!([{"componentName": "nobody"}]));
-    assert!(!table::karta_describes(&karta(&of_nobody, |_| {}), KIND));
+    let of_unknown = members(&json!([{"componentName": "unknown"}]));
+    assert!(!table::karta_describes(&karta(&of_unknown, |_| {}), KIND));
 }
 
 #[test]
