@@ -131,7 +131,7 @@ all_optional! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UsageDbConfig {
-    /// Kind of database: `prometheus`.
+    /// Kind of database: `prometheus`, or `ledger` for the scheduler's own records.
     pub client_type: String,
     /// Address of the database.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -33,6 +33,8 @@ pub mod label {
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
     /// Marks service monitors whose metrics count as usage. Configurable.
     pub const ACCOUNTING: &str = "kai.scheduler/accounting";
+    /// Marks ConfigMaps with past usage of queues; the value is the name of the first one.
+    pub const USAGE_LEDGER: &str = "kai.scheduler/usage-ledger";
     /// Component that manages an endpoint slice.
     pub const ENDPOINT_SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
     /// Service that an endpoint slice belongs to.
@@ -121,6 +123,8 @@ pub mod label_value {
 pub mod annotation {
     /// Pod group of a pod, in the pod's namespace.
     pub const POD_GROUP: &str = "pod-group-name";
+    /// Half-life of the past usage of a queue, such as `12h`, in place of the shard's; with the usage ledger only.
+    pub const USAGE_HALF_LIFE: &str = "kai.scheduler/usage-half-life";
     /// `true` leaves a pod, or all pods of an owner, ungrouped.
     pub const SKIP_GROUPING: &str = "kai.scheduler/skip-podgrouper";
     /// Requested fraction of a GPU, a decimal between 0 and 1.
@@ -319,6 +323,8 @@ pub mod name {
     pub const SCALING_POD_SCHEDULER: &str = "kai-scaling-pod";
     /// The only `Config` object that has an effect.
     pub const CONFIG: &str = "kai-config";
+    /// ConfigMap with past usage of queues, of the scheduler without a node pool.
+    pub const USAGE_LEDGER: &str = "kai-scheduler-usage";
     /// Queue of workloads that name none.
     pub const DEFAULT_QUEUE: &str = "default-queue";
     /// Priority of a queue that names none.

@@ -13,7 +13,7 @@ mod status_line;
 
 use crate::args;
 use crate::embedded;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use kai_components::signals::ShutdownSignals;
 use kai_components::supervisor::Restarts;
 use kai_components::{ComponentOptions, Extensions, install};
@@ -123,11 +123,8 @@ async fn start(
 fn configure(options: &mut ComponentOptions, args: &args::Up, extensions: &Extensions) -> Result<()> {
     if let Some(path) = &args.config {
         let config = kai_components::config::read(path, &extensions.scheduler)?;
-        if config.usage_db.is_some() {
-            bail!(
-                "`usageDBConfig` in `{}` has no effect in `kai up`; hint: run `kai scheduler`",
-                path.display()
-            );
+        if let Some(written) = &config.usage_db {
+            options.scheduler.usage = Some(kai_components::options::usage(written)?);
         }
         options.scheduler.config = config;
     }

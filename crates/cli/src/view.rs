@@ -9,6 +9,7 @@ mod jobs;
 mod nodes;
 mod output;
 mod queues;
+mod usage;
 mod why;
 
 use crate::args;
@@ -32,7 +33,7 @@ const REFRESHES_MAX: u32 = 5;
 
 #[derive(Clone, Copy)]
 pub(crate) enum Subject<'a> {
-    Queues,
+    Queues(&'a args::Queues),
     Jobs(&'a args::Jobs),
     Nodes,
     Why(&'a str),
@@ -145,7 +146,8 @@ async fn render(
     rows: RowLimit,
 ) -> Result<Rendered> {
     match subject {
-        Subject::Queues => queues::render(view, rows),
+        Subject::Queues(args) if args.usage => usage::render(view, connection).await,
+        Subject::Queues(_) => queues::render(view, rows),
         Subject::Jobs(filter) => jobs::render(view, filter, rows),
         Subject::Nodes => nodes::render(view, rows),
         Subject::Why(name) => why::render(view, connection, name).await,

@@ -20,7 +20,7 @@ pub mod workload_rules;
 
 mod election_events;
 mod logging;
-mod options;
+pub mod options;
 mod program;
 mod table;
 mod webhook_metrics;

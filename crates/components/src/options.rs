@@ -79,7 +79,7 @@ pub(crate) fn scheduler(flags: &SchedulerFlags, plugins: &PluginSet) -> Result<k
 }
 
 /// The source of historical usage that the scheduler configuration names.
-fn usage(written: &Value) -> Result<Source> {
+pub fn usage(written: &Value) -> Result<Source> {
     let config = usage::Config::parse(written, |name| std::env::var(name).ok());
     let config = config.context("invalid `usageDBConfig` in the scheduler configuration")?;
     for warning in &config.warnings {

@@ -25,14 +25,15 @@ use std::sync::Arc;
 impl Program for SchedulerFlags {
     fn run<'a>(&'a self, context: &'a ProgramContext) -> ProgramFuture<'a> {
         Box::pin(async {
-            let options = options::scheduler(self, &context.extensions.scheduler)?;
+            let mut options = options::scheduler(self, &context.extensions.scheduler)?;
             let mut flags = self.process.clone();
-            flags.leader_election_namespace.get_or_insert_with(|| self.namespace.clone());
+            let namespace = flags.leader_election_namespace.get_or_insert_with(|| self.namespace.clone()).clone();
             // Each shard has a scheduler of its own, which leads by a lease of its own.
             let lease = match self.partition_label_value.as_str() {
                 "" => self.scheduler_name.clone(),
                 partition => format!("{}-{partition}", self.scheduler_name),
             };
+            options.usage_ledger = Key::new(&namespace, &format!("{lease}-usage"));
             let mut process = connect(Component::Scheduler, &flags, context, Some(lease.clone())).await?;
             process.name.clone_from(&self.scheduler_name);
             process.election_source = Some(lease);

@@ -106,7 +106,10 @@ const SCHEDULER: ComponentSpec = ComponentSpec {
         rule(CORE, &["pods/status"], &["patch"], "PodScheduled and DisruptionTarget conditions"),
         EVENTS,
     ],
-    namespaced_rules: &[],
+    namespaced_rules: &[NamespacedRules {
+        namespace: NAMESPACE,
+        rules: &[rule(CORE, &["configmaps"], &["create", "patch"], "past usage of queues (the usage ledger)")],
+    }],
     ports: Ports { plugin_server: Some(PLUGIN_SERVER_PORT), ..PORTS },
     lease: Some(Lease { name: name::SCHEDULER, timing: kai_scheduler::LEASE_TIMING }),
     health: HEALTH,

@@ -3,7 +3,7 @@
 //! [`run`] is the process. Informers, write responses and usage queries push into one event queue. The
 //! `scheduler_loop` drains it, plans when the `cycle_trigger` is due, counts its decisions before the API server confirms
 //! them (`assumed_bindings`, `pending_annotations`) and submits them as writes (`effect`). With time-based fair share,
-//! [`usage`] queries historical usage from Prometheus.
+//! [`usage`] queries historical usage from Prometheus, or keeps it in a ledger.
 //! Not here: how a pod is bound (the binder), and every placement decision (the engine).
 
 // Objects come from everyone who may write to the API server: none of them may end the process.
@@ -32,6 +32,7 @@ use kai_runtime::Process;
 use scheduler_loop::SchedulerLoop;
 use std::sync::Arc;
 use std::time::Duration;
+use usage::ledger::keeper::Keeper;
 
 /// Timing of the leader election, as in KAI's scheduler.
 pub const LEASE_TIMING: kai_runtime::leader_election::Timing = kai_runtime::leader_election::Timing {
@@ -62,14 +63,15 @@ pub async fn run(
     options.params.device_claims = options.settings.device_claims;
     let events = Arc::new(EventQueue::default());
     let kinds = resources::start_informers(&mut process, &events, served);
-    let usage = options.usage.clone();
+    let (usage, ledger_name) = (options.usage.clone(), options.usage_ledger.clone());
     let mut scheduler = SchedulerLoop::new(options, plugins, &process, Arc::clone(&events), kinds);
     scheduler.serve_plugins(queries.handlers.clone());
     if let Some(source) = usage {
         let (clock, metrics, events) =
             (process.clock, scheduler.metrics.usage_source.clone(), Arc::clone(&events));
+        let keeper = scheduler.usage_ledger().map(|ledger| Keeper::new(process.api.clone(), ledger_name, ledger));
         process.tasks.spawn(async move {
-            source.poll(clock, &metrics, |usage| events.push(SchedulerEvent::Usage(usage))).await;
+            source.poll(keeper, clock, &metrics, |usage| events.push(SchedulerEvent::Usage(usage))).await;
         });
     }
     let health = process.health.clone();

@@ -1,11 +1,13 @@
 //! The options of a scheduler process.
 
 use crate::usage::Source;
+use kai_api::well_known::name;
 use kai_cache::Settings;
 use kai_cache::config_file::SchedulerConfig;
 use kai_cache::snapshot::SchedulerParams;
 use kai_engine::Params;
 use kai_engine::policy::DisruptionBudgets;
+use kai_runtime::kind::Key;
 use kai_units::Span;
 use std::time::Duration;
 
@@ -36,6 +38,8 @@ pub struct Options {
     pub metrics_namespace: String,
     /// The source of historical usage for time-based fair share.
     pub usage: Option<Source>,
+    /// Namespace and name of the ConfigMaps with the usage ledger, where the scheduler keeps one.
+    pub usage_ledger: Key,
     /// How long a group is pending before conditions and events report it; most pods are bound within that time.
     pub report_after: Duration,
     /// Interval of audits, which compare the cluster model with one rebuilt from the stored objects.
@@ -62,6 +66,7 @@ impl Default for Options {
             detailed_fit_errors: false,
             metrics_namespace: "kai".to_owned(),
             usage: None,
+            usage_ledger: Key::new(name::NAMESPACE, name::USAGE_LEDGER),
             report_after: Duration::from_secs(2),
             audit_every: Duration::from_mins(10),
             stale_names_max: 100_000,

@@ -10,6 +10,7 @@ mod input_diagnostics;
 mod obsolete_bind_requests;
 mod plugin_watchdog;
 mod status;
+mod usage_ledger;
 mod watch_events;
 mod write_results;
 
@@ -24,7 +25,8 @@ use crate::pending_annotations::PendingAnnotations;
 use crate::serve::plugin_handlers::PluginHandlers;
 use crate::status_reporter::StatusReporter;
 use crate::timers::Timers;
-use crate::usage::Usage;
+use crate::usage::ledger::Ledger;
+use crate::usage::{Source, Usage};
 use kai_cache::{Cache, Kind};
 use kai_clock::Clock;
 use kai_engine::input::Key;
@@ -39,6 +41,7 @@ use kai_runtime::health::Health;
 use kai_runtime::writer::Writer;
 use kai_units::Timestamp;
 use obsolete_bind_requests::Deletion;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,6 +85,8 @@ pub(crate) struct SchedulerLoop {
     undecodable: BTreeSet<(Kind, Key)>,
     /// Until when cycles wait for the first result of the usage query.
     usage_deadline: Option<Instant>,
+    /// Where historical usage comes from this scheduler itself.
+    usage_ledger: Option<Arc<Mutex<Ledger>>>,
     /// The verdict of each pending group, of the last cycle that attempted most for it.
     pub(crate) verdicts: BTreeMap<Key, GroupVerdict>,
     /// Requests outside of the writer: evictions and lookups of bind requests.
@@ -135,6 +140,11 @@ impl SchedulerLoop {
             unsynced: kinds.into_iter().collect(),
             undecodable: BTreeSet::new(),
             usage_deadline: options.usage.as_ref().map(|source| Instant::now() + source.wait_max()),
+            usage_ledger: options
+                .usage
+                .as_ref()
+                .and_then(Source::ledger)
+                .map(|config| Arc::new(Mutex::new(Ledger::new(config)))),
             verdicts: BTreeMap::new(),
             tasks: JoinSet::new(),
             cycles: 0,

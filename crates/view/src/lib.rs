@@ -1,7 +1,8 @@
 //! View models of a cluster: queues, pod groups, nodes, verdicts and explanations, as plain serialisable structs.
 //!
 //! [`reader::ClusterReader`] reads through the API everything that the scheduler reads, plans one cycle on it and keeps
-//! both as a [`ClusterView`]. [`queues`], [`groups`], [`nodes`] and [`why`] derive a view model each; [`verdicts`] and
+//! both as a [`ClusterView`]. [`queues`], [`groups`], [`nodes`] and [`why`] derive a view model each; [`usage`] reads the usage
+//! ledger; [`verdicts`] and
 //! [`evictions`] do so from the outcome of a cycle alone. Nothing is written to the cluster, and nothing is printed.
 
 pub mod amounts;
@@ -10,6 +11,7 @@ pub mod groups;
 pub mod nodes;
 pub mod queues;
 pub mod reader;
+pub mod usage;
 pub mod verdicts;
 pub mod why;
 

@@ -45,6 +45,9 @@ pub(crate) struct View {
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct Queues {
+    /// Show how much each queue used over time, from the usage ledger (`usageDBConfig` with `clientType: ledger`).
+    #[arg(long)]
+    pub(crate) usage: bool,
     #[command(flatten)]
     pub(crate) view: View,
 }

@@ -1,4 +1,4 @@
-//! Time-based fair share: historical usage from Prometheus reduces the over-quota share of a queue.
+//! Time-based fair share: historical usage, from Prometheus or from the usage ledger, reduces the over-quota share of a queue.
 
 use crate::test_cluster::{PodBuilder, TestCluster};
 use axum::Router;
@@ -6,7 +6,8 @@ use axum::http::StatusCode;
 use axum::routing::post;
 use kai_components::ComponentOptions;
 use kai_scheduler::usage::{Config, Source};
-use kai_sim::NodeGroup;
+use kai_runtime::kind::{self, Key};
+use kai_sim::{NodeGroup, Outage};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -61,4 +62,92 @@ async fn failing_usage_database_delays_only_the_first_cycle_by_a_minute() {
     let created = tokio::time::Instant::now();
     cluster.wait_for_running("second", 1).await;
     assert!(created.elapsed() < Duration::from_secs(10), "{:?}", created.elapsed());
+}
+
+/// A scheduler configuration with a usage ledger.
+pub(crate) const LEDGER_CONFIG: &str = "\
+actions: allocate, consolidation, reclaim, preempt, stalegangeviction
+usageDBConfig:
+  clientType: ledger
+  usageParams: {fetchInterval: 2s}
+";
+
+/// What a queue uses is saved in a ConfigMap.
+pub(crate) async fn usage_ledger<B>(cluster: &TestCluster<B>) {
+    cluster.create_queue("research", 0).await;
+    cluster.create_pod(PodBuilder::new("p", "research", 2)).await;
+    cluster.wait_for_running("p", 1).await;
+    let queue = cluster.queue_name("research");
+    cluster
+        .wait_until("the usage is saved", async || {
+            let maps = cluster.api().list_dynamic(&kind::CONFIG_MAP, "kai-scheduler").await.unwrap();
+            maps.items.iter().any(|map| {
+                let is_ledger = map["metadata"]["labels"]["kai.scheduler/usage-ledger"].is_string();
+                is_ledger && map["data"].get(&queue).is_some()
+            })
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn usage_is_saved_in_a_config_map() {
+    usage_ledger(&start_with_ledger().await).await;
+}
+
+/// Starts one node with nine GPUs, and a scheduler that keeps a usage ledger.
+async fn start_with_ledger() -> TestCluster {
+    let config = Config::parse(&json!({"usageParams": {"windowSize": "1d"}}), |_| None).unwrap();
+    let mut options = ComponentOptions::simulated();
+    options.scheduler.usage = Some(Source::connect(config).unwrap());
+    TestCluster::with_options(1, [NodeGroup::gpu_nodes(1, 9)], &options).await
+}
+
+async fn ledger_version(cluster: &TestCluster) -> Option<String> {
+    let key = Key::new("kai-scheduler", "kai-scheduler-usage");
+    let map = cluster.api().get_dynamic(&kind::CONFIG_MAP, &key).await.ok()?;
+    Some(kai_object::meta_str(&map, "resourceVersion").to_owned())
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn usage_ledger_survives_a_crash_and_lowers_the_share_of_the_queue_that_used_more() {
+    let cluster = start_with_ledger().await;
+    for queue in ["a", "b"] {
+        cluster.create_queue(queue, 0).await;
+    }
+    for number in 0..9 {
+        cluster.create_pod(PodBuilder::new(&format!("a-{number}"), "a", 1)).await;
+    }
+    cluster.wait_for_running("a-", 9).await;
+    cluster.sleep(Duration::from_mins(3)).await;
+    let saved = ledger_version(&cluster).await;
+    assert!(saved.is_some(), "it is saved within a minute");
+    cluster.sleep(Duration::from_hours(6)).await;
+    assert_eq!(ledger_version(&cluster).await, saved, "nothing is written while allocations are unchanged");
+
+    cluster.backend.faults().crash("kai-scheduler");
+    for number in 0..9 {
+        cluster.create_pod(PodBuilder::new(&format!("b-{number}"), "b", 1)).await;
+    }
+    // Queue a used all GPUs of the window, so its over-quota weight is 0. Without past usage, b would get four or five.
+    cluster.wait_for_running("b-", 8).await;
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn usage_ledger_that_cannot_be_saved_still_counts() {
+    let cluster = start_with_ledger().await;
+    let path = "/api/v1/namespaces/kai-scheduler/configmaps";
+    cluster.backend.faults().set_outage("kai-scheduler", Outage::storage_full(path));
+    for queue in ["a", "b"] {
+        cluster.create_queue(queue, 0).await;
+    }
+    for number in 0..9 {
+        cluster.create_pod(PodBuilder::new(&format!("a-{number}"), "a", 1)).await;
+    }
+    cluster.wait_for_running("a-", 9).await;
+    cluster.sleep(Duration::from_hours(6)).await;
+    assert_eq!(ledger_version(&cluster).await, None);
+    for number in 0..9 {
+        cluster.create_pod(PodBuilder::new(&format!("b-{number}"), "b", 1)).await;
+    }
+    cluster.wait_for_running("b-", 8).await;
 }

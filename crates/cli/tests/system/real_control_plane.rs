@@ -20,7 +20,7 @@ mod workload_controllers;
 use crate::test_cluster::TestCluster;
 use crate::{
     admission, bind_failures, consolidation, disruption_budgets, eviction, gang_scheduling, gpu_sharing,
-    node_failure, queue_limits, quick_start, resource_claims, time_based_transitions, topology,
+    historical_usage, node_failure, queue_limits, quick_start, resource_claims, time_based_transitions, topology,
     workload_kinds,
 };
 use control_plane::Plane;
@@ -57,7 +57,7 @@ fn two() -> NodeGroup {
 }
 
 /// Ordered by duration, longest first.
-const SCENARIOS: [Scenario; 36] = [
+const SCENARIOS: [Scenario; 37] = [
     scenario("third-party", one, |cluster| Box::pin(workload_kinds::third_party(cluster))),
     scenario("kubernetes-kinds", one, |cluster| Box::pin(workload_kinds::kubernetes_kinds(cluster))),
     scenario("third-party-gang", one, |cluster| Box::pin(workload_kinds::third_party_gang(cluster))),
@@ -100,6 +100,7 @@ const SCENARIOS: [Scenario; 36] = [
     scenario("volumes", one, |cluster| Box::pin(component_scenarios::volumes(cluster))),
     scenario("pod-group-repair", one, |cluster| Box::pin(component_scenarios::pod_group_repair(cluster))),
     scenario("extended-resources", one, |cluster| Box::pin(component_scenarios::extended_resources(cluster))),
+    scenario(control_plane::USAGE_LEDGER, one, |cluster| Box::pin(historical_usage::usage_ledger(cluster))),
     scenario("config-maps", one, |cluster| Box::pin(component_scenarios::config_maps(cluster))),
     scenario(control_plane::EVICTION_BY_DELETION, one, |cluster| Box::pin(eviction::preemption(cluster))),
 ];

@@ -1,9 +1,10 @@
-//! Lists the pending groups in the order in which *allocate* attempts them if none is placed.
+//! Lists the pending groups in the order in which *allocate* attempts them if none is placed, and what queues hold.
 
 use super::tree_walk::{Purpose, TreeWalk};
-use crate::ids::GroupIdx;
+use crate::ids::{GroupIdx, QueueIdx};
 use crate::input::Key;
 use crate::policy::Policy;
+use crate::resource::PerResource;
 use crate::share::division;
 use crate::state::ClusterState;
 use kai_units::Timestamp;
@@ -19,6 +20,21 @@ pub struct Listing {
     pub all: Entries,
     /// By queue.
     pub queues: BTreeMap<String, Entries>,
+}
+
+/// What each queue and its descendants hold, by the name of the queue.
+pub fn allocated(
+    state: &mut ClusterState,
+    policy: &Policy,
+    now: Timestamp,
+) -> Vec<(String, PerResource<i64>)> {
+    state.refresh(policy, now);
+    let cluster = &state.cluster;
+    let queue = |queue: &QueueIdx| {
+        let queue = &cluster.queues[*queue];
+        (cluster.text(queue.name).to_owned(), queue.ledger.allocated)
+    };
+    cluster.queues_by_rank.iter().map(queue).collect()
 }
 
 /// Lists the pending groups in the order of *allocate*.

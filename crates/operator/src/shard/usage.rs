@@ -44,6 +44,6 @@ fn address(settings: &Settings) -> Result<String, String> {
     }
     Err(format!(
         "{FIELD}: there is no address of a Prometheus; hint: set connectionString, or prometheus.enabled or \
-         prometheus.externalPrometheusUrl of the Config"
+         prometheus.externalPrometheusUrl of the Config, or clientType `ledger`, which needs none"
     ))
 }

@@ -45,6 +45,7 @@ impl SchedulerLoop {
         self.submit_decisions(&outcome, now);
         self.keep_verdicts(scope, &outcome);
         self.publish_metrics(scope, &timings, &outcome);
+        self.observe_usage(&outcome, now);
         let has_preemptors = self.verdicts.values().any(may_evict) || self.has_stale_groups();
         self.trigger.record_cycle(Instant::now(), scope, has_preemptors);
         self.set_timer(&outcome);

@@ -1,9 +1,11 @@
 //! The configuration of historical usage: `usageDBConfig` of the scheduler's configuration.
 
+use super::window::Window;
 use croner::Cron;
 use kai_api::shard::UsageDbConfig;
-use kai_units::{Span, duration};
+use kai_units::{Span, Timestamp, duration};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::str::FromStr as _;
 use std::time::Duration;
 
@@ -18,7 +20,7 @@ pub enum ConfigError {
     #[error("invalid `usageDBConfig`: {0}")]
     Schema(String),
     /// Unsupported client type.
-    #[error("unsupported `clientType` `{0}`; hint: use `prometheus`")]
+    #[error("unsupported `clientType` `{0}`; hint: use `prometheus`, or `ledger`, which needs no database")]
     ClientType(String),
     /// Not exactly one connection string.
     #[error("{given} of `connectionString` and `connectionStringEnvVar` are set; hint: set one of them")]
@@ -47,20 +49,10 @@ pub enum ConfigError {
     Cron(String),
 }
 
-/// The period that counts.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Window {
-    /// The last period of this length, as a PromQL duration.
-    Sliding(String),
-    /// Since the last multiple of `length` after `start`.
-    Tumbling { start: jiff::Timestamp, length: Span },
-    /// Since the last occurrence of the schedule, in UTC.
-    Cron(Box<Cron>),
-}
-
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    pub url: String,
+    /// Where usage comes from.
+    pub database: Database,
     /// Invalid values that were replaced by defaults.
     pub warnings: Vec<String>,
     pub(super) window: Window,
@@ -68,6 +60,20 @@ pub struct Config {
     pub(super) fetch_every: Duration,
     pub(super) stale_after: Duration,
     pub(super) wait_max: Duration,
+}
+
+/// Where usage comes from: `clientType`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Database {
+    Prometheus(PrometheusConfig),
+    /// The scheduler's own records.
+    Ledger,
+}
+
+/// How Prometheus is queried.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PrometheusConfig {
+    pub url: String,
     /// Limit of one query of all metrics.
     pub(super) timeout: Duration,
     /// Step of the PromQL subquery.
@@ -81,18 +87,24 @@ pub struct Config {
 impl Config {
     /// Parses a configuration; `variable` reads the environment.
     pub fn parse(config: &Value, variable: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
-        let config: UsageDbConfig =
-            serde_json::from_value(config.clone()).map_err(|error| ConfigError::Schema(error.to_string()))?;
-        if config.client_type != "prometheus" {
-            return Err(ConfigError::ClientType(config.client_type));
+        let mut config = config.clone();
+        if let Value::Object(fields) = &mut config {
+            fields.entry("clientType").or_insert_with(|| Value::from(""));
         }
-        let url = match (config.connection_string.as_str(), config.connection_string_env_var.as_str()) {
-            ("", "") => return Err(ConfigError::Connection { given: "neither" }),
-            (url, "") => url.to_owned(),
-            ("", name) => variable(name).unwrap_or_default(),
-            (_, _) => return Err(ConfigError::Connection { given: "both" }),
+        let config: UsageDbConfig =
+            serde_json::from_value(config).map_err(|error| ConfigError::Schema(error.to_string()))?;
+        let params = config.usage_params.clone().unwrap_or_default();
+        let mut warnings = Vec::new();
+        let database = match config.client_type.as_str() {
+            "prometheus" => {
+                let url = url(&config, variable)?;
+                let extra = params.extra_params.unwrap_or_default();
+                Database::Prometheus(PrometheusConfig::new(url, &extra, &mut warnings))
+            }
+            // Nothing has to be installed for it, so it is the default.
+            "" | "ledger" => Database::Ledger,
+            _ => return Err(ConfigError::ClientType(config.client_type)),
         };
-        let params = config.usage_params.unwrap_or_default();
         let fetch_every = duration_or("fetchInterval", params.fetch_interval.as_deref(), MINUTE)?;
         let stale_after = duration_or("stalenessPeriod", params.staleness_period.as_deref(), MINUTE * 5)?;
         let half_life = match params.half_life_period.as_deref() {
@@ -102,11 +114,11 @@ impl Config {
         let size = params.window_size.as_deref().filter(|size| !size.is_empty()).unwrap_or(WINDOW);
         let window = match params.window_type.as_deref().unwrap_or_default() {
             "" | "sliding" => {
-                window_length(size)?;
-                Window::Sliding(size.to_owned())
+                Window::Sliding { text: size.to_owned(), length: window_length(size)? }
             }
             "tumbling" => {
                 let start = params.tumbling_window_start_time.ok_or(ConfigError::NoStart)?.0;
+                let start = Timestamp(start.as_microsecond());
                 Window::Tumbling { start, length: window_length(size)? }
             }
             "cron" => {
@@ -115,8 +127,33 @@ impl Config {
             }
             other => return Err(ConfigError::WindowType(other.to_owned())),
         };
-        let extra = params.extra_params.unwrap_or_default();
-        let mut warnings = Vec::new();
+        Ok(Self {
+            database,
+            warnings,
+            window,
+            half_life,
+            fetch_every,
+            // Results are as old as the fetch interval in normal operation.
+            stale_after: stale_after.max(fetch_every),
+            wait_max: duration_or("waitTimeout", params.wait_timeout.as_deref(), MINUTE)?,
+        })
+    }
+}
+
+fn url(
+    config: &UsageDbConfig,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<String, ConfigError> {
+    match (config.connection_string.as_str(), config.connection_string_env_var.as_str()) {
+        ("", "") => Err(ConfigError::Connection { given: "neither" }),
+        (url, "") => Ok(url.to_owned()),
+        ("", name) => Ok(variable(name).unwrap_or_default()),
+        (_, _) => Err(ConfigError::Connection { given: "both" }),
+    }
+}
+
+impl PrometheusConfig {
+    fn new(url: String, extra: &BTreeMap<String, String>, warnings: &mut Vec<String>) -> Self {
         let mut extra_duration =
             |name: &str, default: Duration| match extra.get(name).map(|text| (text, positive(text))) {
                 Some((_, Some(length))) => length,
@@ -131,14 +168,8 @@ impl Config {
         let metric = |name: String, default: String| extra.get(&name).cloned().unwrap_or(default);
         let allocation = [("cpu", "cpu_cores"), ("memory", "memory_bytes"), ("gpu", "gpus")];
         let capacity = [("cpu", "cpu"), ("memory", "memory"), ("gpu", "nvidia_com_gpu")];
-        Ok(Self {
+        Self {
             url,
-            window,
-            half_life,
-            fetch_every,
-            // Results are as old as the fetch interval in normal operation.
-            stale_after: stale_after.max(fetch_every),
-            wait_max: duration_or("waitTimeout", params.wait_timeout.as_deref(), MINUTE)?,
             timeout,
             resolution: Span(i64::try_from(resolution.as_micros()).unwrap_or(i64::MAX)),
             allocation: allocation.map(|(name, metric_name)| {
@@ -148,8 +179,7 @@ impl Config {
                 let default = format!("sum(kube_node_status_capacity{{resource=\"{resource}\"}})");
                 metric(format!("{name}CapacityMetric"), default)
             }),
-            warnings,
-        })
+        }
     }
 }
 

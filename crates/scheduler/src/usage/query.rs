@@ -1,9 +1,8 @@
 //! PromQL expressions of the usage query, and their results.
 
-use super::config::{Config, Window};
+use super::window::Window;
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
-use kai_units::duration;
+use kai_units::{Span, duration};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -19,39 +18,30 @@ pub(super) enum WindowRange {
 }
 
 /// Sums a metric over the window; with a half-life, samples are weighted by their age.
-pub(super) fn expression(config: &Config, metric: &str, range: &str, now: Timestamp) -> String {
-    let weighted = match config.half_life {
+pub(super) fn expression(
+    metric: &str,
+    half_life: Option<Span>,
+    resolution: Span,
+    range: &str,
+    now: Timestamp,
+) -> String {
+    let weighted = match half_life {
         Some(half_life) => {
             let (seconds, now) = (half_life.0 as f64 / 1e6, now.as_second());
             format!("(({metric}) * (0.5^(({now} - time()) / {seconds:.6})))")
         }
         None => metric.to_owned(),
     };
-    format!("sum_over_time(({weighted})[{range}:{}])", duration::format_go(config.resolution))
+    format!("sum_over_time(({weighted})[{range}:{}])", duration::format_go(resolution))
 }
 
 /// The range of the window that contains `now`.
-pub(super) fn range(config: &Config, now: Timestamp) -> WindowRange {
-    let begins = match &config.window {
-        Window::Sliding(size) => return WindowRange::Since(size.clone()),
-        Window::Tumbling { start, length } => {
-            let since = now.as_microsecond() - start.as_microsecond();
-            if since <= 0 {
-                return WindowRange::NotStarted;
-            }
-            // On the boundary the new window is empty, so the previous one counts.
-            let into = since.rem_euclid(length.0);
-            now.as_microsecond() - if into == 0 { length.0 } else { into }
-        }
-        Window::Cron(schedule) => {
-            let before = schedule.find_previous_occurrence(&now.to_zoned(TimeZone::UTC), false);
-            match before {
-                Ok(before) => before.timestamp().as_microsecond(),
-                Err(_) => return WindowRange::NotStarted,
-            }
-        }
-    };
-    let millis = (now.as_microsecond() - begins) / 1_000;
+pub(super) fn range(window: &Window, now: Timestamp) -> WindowRange {
+    if let Window::Sliding { text, .. } = window {
+        return WindowRange::Since(text.clone());
+    }
+    let now = kai_units::Timestamp(now.as_microsecond());
+    let millis = window.begin(now).map_or(0, |begin| (now - begin).0 / 1_000);
     if millis > 0 { WindowRange::Since(format!("{millis}ms")) } else { WindowRange::NotStarted }
 }
 

@@ -76,6 +76,13 @@ fn config(params: &Value) -> Config {
     Config::parse(&written, |_| None).expect("a valid configuration")
 }
 
+fn prometheus(config: &Config) -> &PrometheusConfig {
+    match &config.database {
+        Database::Prometheus(prometheus) => prometheus,
+        Database::Ledger => panic!("Prometheus is configured"),
+    }
+}
+
 fn clock() -> Clock {
     Clock::starting_at("2026-01-31T12:00:00Z".parse().expect("a valid time"))
 }
@@ -123,7 +130,7 @@ fn tumbling_and_cron_windows_begin_at_their_last_reset() {
     let tumbling = config(&json!({
         "windowType": "tumbling", "windowSize": "1d", "tumblingWindowStartTime": "2026-01-01T06:00:00Z",
     }));
-    let range = |config: &Config, now: &str| query::range(config, at(now));
+    let range = |config: &Config, now: &str| query::range(&config.window, at(now));
     assert_eq!(range(&tumbling, "2026-01-31T12:00:00Z"), WindowRange::Since("21600000ms".to_owned()));
     assert_eq!(
         range(&tumbling, "2026-01-31T06:00:00Z"),
@@ -151,7 +158,7 @@ async fn failed_queries_are_counted_and_the_last_result_becomes_stale() {
     let published: Arc<Mutex<Vec<Usage>>> = Arc::default();
     let (task_metrics, received) = (metrics.clone(), Arc::clone(&published));
     let _task = tokio::spawn(async move {
-        source.poll(clock(), &task_metrics, |usage| received.lock().push(usage)).await;
+        source.poll(None, clock(), &task_metrics, |usage| received.lock().push(usage)).await;
     });
     let count = || published.lock().len();
     tokio::time::sleep(Duration::from_secs(65)).await;
@@ -177,7 +184,7 @@ fn invalid_configuration_is_rejected_with_the_field() {
     let refused =
         |written: Value| Config::parse(&written, |_| None).expect_err("an invalid configuration").to_string();
     let with = |params: Value| json!({"clientType": "prometheus", "connectionString": "http://a", "usageParams": params});
-    assert!(refused(json!({})).contains("clientType"));
+    assert!(refused(json!({"clientType": 1})).contains("invalid type"));
     assert!(refused(json!({"clientType": "fake"})).contains("`fake`"));
     assert!(refused(json!({"clientType": "prometheus"})).contains("neither"));
     let both = json!({"clientType": "prometheus", "connectionString": "a", "connectionStringEnvVar": "b"});
@@ -194,16 +201,25 @@ fn defaults_are_those_of_kai() {
     let written = json!({"clientType": "prometheus", "connectionStringEnvVar": "DB"});
     let config = Config::parse(&written, |name| (name == "DB").then(|| "http://db".to_owned()))
         .expect("a valid configuration");
-    assert_eq!(config.url, "http://db");
-    let times =
-        [config.fetch_every, config.stale_after, config.wait_max, config.timeout].map(|time| time.as_secs());
-    assert_eq!(times, [60, 300, 60, 10]);
-    assert_eq!(config.capacity[2], "sum(kube_node_status_capacity{resource=\"nvidia_com_gpu\"})");
+    let prometheus = prometheus(&config);
+    assert_eq!(prometheus.url, "http://db");
+    let times = [config.fetch_every, config.stale_after, config.wait_max, prometheus.timeout];
+    assert_eq!(times.map(|time| time.as_secs()), [60, 300, 60, 10]);
+    assert_eq!(prometheus.capacity[2], "sum(kube_node_status_capacity{resource=\"nvidia_com_gpu\"})");
     let params = json!({"fetchInterval": "10m", "extraParams": {"usageQueryTimeout": "x", "gpuAllocationMetric": "g"}});
     let config = self::config(&params);
     assert_eq!(config.stale_after.as_secs(), 600, "at least the fetch interval");
+    let prometheus = self::prometheus(&config);
     assert_eq!(
-        (config.allocation[2].as_str(), config.timeout.as_secs(), config.warnings.len()),
+        (prometheus.allocation[2].as_str(), prometheus.timeout.as_secs(), config.warnings.len()),
         ("g", 10, 1)
     );
+}
+
+#[test]
+fn usage_comes_from_the_ledger_where_no_database_is_named() {
+    for written in [json!({}), json!({"clientType": ""}), json!({"clientType": "ledger"})] {
+        let config = Config::parse(&written, |_| None).expect("a valid configuration");
+        assert_eq!(config.database, Database::Ledger, "{written}");
+    }
 }

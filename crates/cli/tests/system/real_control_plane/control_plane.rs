@@ -2,6 +2,7 @@
 
 use super::rbac;
 use super::webhooks::{self, Webhooks};
+use crate::historical_usage;
 use crate::test_cluster::{TestCluster, TestScope};
 use kai_api::well_known::{annotation, label};
 use kai_clock::Clock;
@@ -49,6 +50,8 @@ const COMPONENTS: [(&str, &[&str]); 5] = [
 pub(super) const SCHEDULER: &str = "scheduler";
 /// The scenario whose scheduler evicts by deletion, with `--update-pod-eviction-condition`.
 pub(super) const EVICTION_BY_DELETION: &str = "preemption-by-deleting";
+/// The scenario whose scheduler keeps a usage ledger.
+pub(super) const USAGE_LEDGER: &str = "usage-ledger";
 /// How long a scenario waits for a state; the detection of a failed node takes a minute.
 const TIMEOUT: Duration = Duration::from_mins(2);
 /// The label that selects the namespaces of scenarios.
@@ -377,7 +380,13 @@ impl Plane {
         self.api.create_dynamic(&kind::NAMESPACE, "", &namespace).await.unwrap();
         let pool = format!("--partition-label-value={name}");
         let update_condition = format!("--update-pod-eviction-condition={}", name == EVICTION_BY_DELETION);
-        let flags = ["--plugin-server-port=0", &pool, &update_condition];
+        let mut flags = vec!["--plugin-server-port=0", &pool, &update_condition];
+        let config = self.folder.join(format!("{name}.yaml"));
+        let config = format!("--scheduler-conf={}", config.display());
+        if name == USAGE_LEDGER {
+            std::fs::write(self.folder.join(format!("{name}.yaml")), historical_usage::LEDGER_CONFIG).unwrap();
+            flags.push(&config);
+        }
         self.start_component(&scheduler_of(name), SCHEDULER, &flags);
         let account = Key::new(name, "default");
         wait_until("the namespace is ready", || async {

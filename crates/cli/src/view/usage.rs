@@ -1,0 +1,43 @@
+//! `kai queues --usage`: how much each queue used over time.
+
+use super::connection::Connection;
+use super::{Rendered, RowLimit};
+use crate::render::table_of;
+use anyhow::{Context, Result};
+use kai_view::ClusterView;
+use kai_view::usage::{self, QueueUsage, Sample};
+
+/// Heights of a column in the chart.
+const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+const NO_LEDGER: &str = "No scheduler keeps a usage ledger, or nothing has been used yet. `usageDBConfig` with \
+                         `clientType: ledger` in the scheduler configuration, or in a SchedulingShard, turns it on.\n";
+
+pub(super) async fn render(view: &ClusterView, connection: &Connection) -> Result<Rendered> {
+    let model = usage::read(&connection.api, view).await.context("cannot read the usage ledger")?;
+    if model.queues.is_empty() {
+        return Rendered::new(NO_LEDGER.to_owned(), &model);
+    }
+    let most = |queue: &QueueUsage| queue.samples.iter().map(|sample| sample.gpus).fold(0.0, f64::max);
+    let top = model.queues.iter().map(most).fold(0.0, f64::max);
+    let row = |queue: &QueueUsage| {
+        [
+            queue.queue.clone(),
+            format!("{:.1}", queue.gpu_hours),
+            format!("{:.1}", queue.cpu_hours),
+            format!("{:.1}", queue.memory_gib_hours),
+            queue.samples.iter().map(|sample| bar(*sample, top)).collect(),
+        ]
+    };
+    let headings = ["QUEUE", "GPU HOURS", "CPU HOURS", "GIB HOURS", "GPUS OVER TIME"];
+    let rows = model.queues.iter().map(row).collect();
+    let table = table_of(headings, rows, RowLimit::Unlimited.max()).unwrap_or_default();
+    let since = model.queues.iter().filter_map(|queue| queue.samples.first()).map(|sample| sample.from).min();
+    let since = since.map_or_else(String::new, |since| format!("\n\nSince {since}; a full column is {top:.1} GPUs.\n"));
+    Rendered::new(table + &since, &model)
+}
+
+fn bar(sample: Sample, top: f64) -> char {
+    let steps = (BARS.len() - 1) as f64;
+    let height = if top > 0.0 { (sample.gpus / top * steps).round() as usize } else { 0 };
+    BARS.get(height).copied().unwrap_or('█')
+}

@@ -1,0 +1,77 @@
+//! The usage of queues over time, from the usage ledger.
+
+use crate::reader::ClusterView;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kai_api::well_known::label;
+use kai_runtime::api::{self, Api};
+use kai_runtime::url::query_value;
+use kai_scheduler::usage::ledger::{self, UsageSample};
+use kai_units::Timestamp;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The ledgers of all schedulers of a cluster.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct UsageView {
+    pub queues: Vec<QueueUsage>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct QueueUsage {
+    pub queue: String,
+    /// Node-hours of the samples together: GPU-hours, CPU core-hours and GiB-hours of memory.
+    pub gpu_hours: f64,
+    pub cpu_hours: f64,
+    pub memory_gib_hours: f64,
+    /// From the oldest on.
+    pub samples: Vec<Sample>,
+}
+
+/// The mean of a period that ends where the next one begins, and the last one now.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Sample {
+    #[serde(serialize_with = "as_text")]
+    pub from: Timestamp,
+    pub gpus: f64,
+    pub cpu_cores: f64,
+    pub memory_bytes: f64,
+}
+
+fn as_text<S: serde::Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(time)
+}
+
+/// Reads the ledgers. There are none where no scheduler keeps one.
+pub async fn read(api: &Api, view: &ClusterView) -> api::Result<UsageView> {
+    let selector = format!("labelSelector={}", query_value(label::USAGE_LEDGER));
+    let maps = api.list_selected::<ConfigMap>(&selector, "").await?;
+    let mut records = BTreeMap::new();
+    for map in maps.items {
+        records.extend(map.data.unwrap_or_default());
+    }
+    let queues = ledger::history(records, view.now).into_iter();
+    Ok(UsageView { queues: queues.map(|(queue, samples)| usage_of(queue, &samples, view.now)).collect() })
+}
+
+fn usage_of(queue: String, samples: &[UsageSample], now: Timestamp) -> QueueUsage {
+    let ends = samples.iter().skip(1).map(|next| next.from).chain([now]);
+    let mut hours = [0.0; 3];
+    for (sample, end) in samples.iter().zip(ends) {
+        let length = (end - sample.from).0.max(0) as f64 / 3.6e9;
+        for (hours, amount) in hours.iter_mut().zip(sample.amounts) {
+            *hours += amount * length;
+        }
+    }
+    let [cpu, memory, gpu] = hours;
+    let sample = |sample: &UsageSample| {
+        let [cpu_cores, memory_bytes, gpus] = sample.amounts;
+        Sample { from: sample.from, gpus, cpu_cores, memory_bytes }
+    };
+    QueueUsage {
+        queue,
+        gpu_hours: gpu,
+        cpu_hours: cpu,
+        memory_gib_hours: memory / f64::from(1 << 30),
+        samples: samples.iter().map(sample).collect(),
+    }
+}
