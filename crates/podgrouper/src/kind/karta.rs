@@ -261,10 +261,10 @@ impl Tree<'_> {
             Some(path) => query::numbers(path, &self.root),
             None => Ok(Vec::new()),
         };
-        let (least, replicas) = (numbers(&scale.min_replicas_path)?, numbers(&scale.replicas_path)?);
+        let (least, replicas) = (numbers(&scale.min_replicas)?, numbers(&scale.replicas)?);
         let positive =
             |numbers: &[Option<i32>], at: usize| numbers.get(at).copied().flatten().filter(|n| *n > 0);
-        let count = least.len().max(replicas.len()).max(numbers(&scale.max_replicas_path)?.len());
+        let count = least.len().max(replicas.len()).max(numbers(&scale.max_replicas)?.len());
         let instances = match &component.instance_id_path {
             Some(path) => query::texts(path, &self.root)?.len(),
             None => 1,

@@ -71,14 +71,11 @@ fn effective(workload: &Workload<'_>) -> Result<Effective, Invalid> {
         }
         add(&mut inherited.labels, Some(&labels));
         // What the user wrote on the wrapping object precedes its defaults.
-        labels.extend(
-            inherited
-                .labels
-                .iter()
-                .flatten()
-                .filter_map(|(key, value)| labels.contains_key(key).then(|| (key.clone(), value.clone())))
-                .collect::<Vec<_>>(),
-        );
+        for (key, value) in &mut labels {
+            if let Some(written) = inherited.labels.as_ref().and_then(|all| all.get(key)) {
+                value.clone_from(written);
+            }
+        }
         if let Some(top) = wrapped.last_mut() {
             add(&mut Arc::make_mut(top).metadata.labels, Some(&labels));
         }

@@ -112,6 +112,9 @@ fn defaults_of_a_wrapping_kind_reach_kinds_that_read_all_owners() {
     assert_eq!(class(json!({"priorityClassName": "build"})), ("build".to_owned(), true), "users precede");
 }
 
+/// A change of a part of a Karta.
+type Change = fn(&mut Value);
+
 const KIND: (&str, &str, &str) = ("flows.example", "v1", "Flow");
 
 /// A Karta of two components with pods, changed by a test.
@@ -183,7 +186,7 @@ fn karta_reads_settings_of_the_topmost_owner_only() {
 fn karta_that_its_own_validation_refuses_is_not_used() {
     let gang = members(&json!([{"componentName": "worker"}]));
     assert!(table::karta_describes(&karta(&gang, |_| {}), KIND));
-    let invalid: [(&str, fn(&mut Value)); 8] = [
+    let invalid: [(&str, Change); 8] = [
         ("/rootComponent/statusDefinition", |of| *of = Value::Null),
         ("/rootComponent", |of| of["ownerRef"] = json!("leader")),
         ("/rootComponent/kind/version", |of| *of = json!("")),
@@ -254,5 +257,5 @@ fn pod_of_an_instance_that_its_owner_does_not_list_is_refused() {
         let worker = &mut spec["structureDefinition"]["childComponents"][1];
         worker["scaleDefinition"]["replicasPath"] = json!(".spec.pools[].replicas");
     });
-    assert!(grouped(two, &pod(json!({"role": "worker"}), json!({})), &[flow.clone()]).is_err());
+    assert!(grouped(two, &pod(json!({"role": "worker"}), json!({})), std::slice::from_ref(&flow)).is_err());
 }

@@ -91,11 +91,14 @@ struct InstanceSelector {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(default)]
 pub(super) struct Scale {
-    pub(super) replicas_path: Option<String>,
-    pub(super) min_replicas_path: Option<String>,
-    pub(super) max_replicas_path: Option<String>,
+    #[serde(rename = "replicasPath")]
+    pub(super) replicas: Option<String>,
+    #[serde(rename = "minReplicasPath")]
+    pub(super) min_replicas: Option<String>,
+    #[serde(rename = "maxReplicasPath")]
+    pub(super) max_replicas: Option<String>,
 }
 
 #[derive(Deserialize)]
