@@ -134,9 +134,9 @@ pub fn write_archive(path: &Path, images: &[(String, Image)]) -> io::Result<Vec<
             let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": descriptors});
             add(&mut blobs, INDEX, index.to_string().into_bytes())
         };
-        let tag = name.rsplit_once(':').map_or("latest", |(_, tag)| tag);
+        let name = full_name(name);
         descriptor["annotations"] =
-            json!({"io.containerd.image.name": full_name(name), "org.opencontainers.image.ref.name": tag});
+            json!({"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name});
         descriptor
     });
     let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": named.collect::<Vec<_>>()});

@@ -95,6 +95,7 @@ func (p *plugin) ListAndWatch(_ *v1beta1.Empty, stream v1beta1.DevicePlugin_List
 	if err := stream.Send(&v1beta1.ListAndWatchResponse{Devices: p.devices}); err != nil {
 		return err
 	}
+	fmt.Println("devices offered")
 	<-stream.Context().Done()
 	return nil
 }

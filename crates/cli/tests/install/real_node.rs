@@ -318,9 +318,12 @@ fn killed_pods_come_back(installation: &Installation) {
 async fn kubelet_comes_back(installation: &mut Installation) {
     installation.node.kill("kubelet").unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
+    let offers = |node: &Node| node.log("nodetool").matches("devices offered").count();
+    let before = offers(&installation.node);
     installation.node.start_again("kubelet").unwrap();
-    let allocatable = format!("--for=jsonpath={{.status.allocatable.nvidia\\.com/gpu}}={GPUS}");
-    installation.cluster.wait(&["node/node-0", &allocatable]);
+    // The API server still shows the GPUs of before, while the new kubelet rejects pods until it knows them.
+    let offered = |_: &Cluster| offers(&installation.node) > before;
+    installation.cluster.until("the new kubelet knows the GPUs", MINUTE, offered).await;
     installation.run_job("after-kubelet", 2, 1);
     installation.ready();
 }
