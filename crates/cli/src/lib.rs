@@ -58,7 +58,7 @@ fn perform(args: Args, extensions: &Extensions) -> Result<ExitCode> {
         #[cfg(feature = "embedded")]
         Command::Up(args) => up::run(&args, extensions),
         Command::Component(component) => component.run(extensions).map(|()| ExitCode::SUCCESS),
-        Command::Queues(args) => view::run(&args.view, view::Subject::Queues(args), plugins),
+        Command::Queues(args) => view::run(&args.view, view::Subject::Queues(&args), plugins),
         Command::Jobs(args) => view::run(&args.view, view::Subject::Jobs(&args), plugins),
         Command::Nodes(args) => view::run(&args.view, view::Subject::Nodes, plugins),
         Command::Why(args) => view::run(&args.view, view::Subject::Why(&args.name), plugins),

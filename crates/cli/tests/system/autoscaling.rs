@@ -208,7 +208,7 @@ async fn no_scaling_pod_is_created_in_the_cool_down_after_a_deletion() {
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn scale_down_leaves_shared_gpus_and_marked_gangs_alone() {
+async fn scale_down_leaves_nodes_with_shared_gpus_alone() {
     let cluster = standard(1).await;
     fill(&cluster).await;
     let _autoscaler = autoscale(&cluster, ScaleDown::Enabled);
