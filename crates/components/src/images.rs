@@ -15,6 +15,8 @@ pub const IMAGES: &[ImageSpec] = &[
     image("binder", &["binder"]),
     image("crd-upgrader", &[]),
     image("kai", &[]),
+    image("nodescaleadjuster", &["node-scale-adjuster"]),
+    image("numa-placement-exporter", &["numa-exporter"]),
     image("operator", &["operator"]),
     image("podgroupcontroller", &["podgroup-controller"]),
     image("podgrouper", &["pod-grouper"]),
@@ -22,6 +24,7 @@ pub const IMAGES: &[ImageSpec] = &[
     // The operator's default name, and that of the chart.
     ImageSpec { loads_driver: true, ..image("resource-reservation", &["reservation"]) },
     ImageSpec { loads_driver: true, ..image("resourcereservation", &["reservation"]) },
+    image("scalingpod", &["scaling-pod"]),
     image("scheduler", &["scheduler"]),
 ];
 

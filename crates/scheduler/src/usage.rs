@@ -29,7 +29,7 @@ const PRECISION: f64 = 1e9;
 const RESOURCES: [&str; 3] = ["cpu", "memory", "gpu"];
 
 #[derive(Debug, thiserror::Error)]
-enum Error {
+pub(crate) enum Error {
     #[error("the query to the usage database failed")]
     Request(#[source] Box<kube::Error>),
     #[error("the query to the usage database timed out")]
