@@ -66,7 +66,8 @@ func (p *plugin) serveKubelet() error {
 	for {
 		time.Sleep(200 * time.Millisecond)
 		current, err := os.Stat(v1beta1.KubeletSocket)
-		if err != nil || !os.SameFile(kubelet, current) {
+		// The new socket may have the number of the old one.
+		if err != nil || !os.SameFile(kubelet, current) || !kubelet.ModTime().Equal(current.ModTime()) {
 			return fmt.Errorf("the kubelet was restarted")
 		}
 	}
