@@ -27,13 +27,14 @@ impl Program for SchedulerFlags {
         Box::pin(async {
             let mut options = options::scheduler(self, &context.extensions.scheduler)?;
             let mut flags = self.process.clone();
-            let namespace = flags.leader_election_namespace.get_or_insert_with(|| self.namespace.clone()).clone();
+            let namespace =
+                flags.leader_election_namespace.get_or_insert_with(|| self.namespace.clone()).clone();
             // Each shard has a scheduler of its own, which leads by a lease of its own.
             let lease = match self.partition_label_value.as_str() {
                 "" => self.scheduler_name.clone(),
                 partition => format!("{}-{partition}", self.scheduler_name),
             };
-            options.usage_ledger = Key::new(&namespace, &format!("{lease}-usage"));
+            options.usage_ledger = Key::new(&namespace, format!("{lease}-usage"));
             let mut process = connect(Component::Scheduler, &flags, context, Some(lease.clone())).await?;
             process.name.clone_from(&self.scheduler_name);
             process.election_source = Some(lease);

@@ -108,7 +108,12 @@ const SCHEDULER: ComponentSpec = ComponentSpec {
     ],
     namespaced_rules: &[NamespacedRules {
         namespace: NAMESPACE,
-        rules: &[rule(CORE, &["configmaps"], &["create", "patch"], "past usage of queues (the usage ledger)")],
+        rules: &[rule(
+            CORE,
+            &["configmaps"],
+            &["create", "patch"],
+            "past usage of queues (the usage ledger)",
+        )],
     }],
     ports: Ports { plugin_server: Some(PLUGIN_SERVER_PORT), ..PORTS },
     lease: Some(Lease { name: name::SCHEDULER, timing: kai_scheduler::LEASE_TIMING }),

@@ -213,6 +213,13 @@ impl NumaNode {
         }
     }
 
+    /// Whether the zones of a placement that is charged have what it takes; only where the kubelet would reject it.
+    pub fn covers(&self, placement: &Placement) -> bool {
+        let is_covered =
+            |zone: usize| self.zones[zone].available.as_slice().iter().all(|amount| *amount >= 0);
+        !self.filters() || placement.iter().all(|(zone, _)| is_covered(zone))
+    }
+
     /// Whether the kubelet rejects pods that cannot be aligned.
     pub fn filters(&self) -> bool {
         match self.policy {

@@ -69,7 +69,8 @@ pub async fn run(
     if let Some(source) = usage {
         let (clock, metrics, events) =
             (process.clock, scheduler.metrics.usage_source.clone(), Arc::clone(&events));
-        let keeper = scheduler.usage_ledger().map(|ledger| Keeper::new(process.api.clone(), ledger_name, ledger));
+        let keeper =
+            scheduler.usage_ledger().map(|ledger| Keeper::new(process.api.clone(), ledger_name, ledger));
         process.tasks.spawn(async move {
             source.poll(keeper, clock, &metrics, |usage| events.push(SchedulerEvent::Usage(usage))).await;
         });

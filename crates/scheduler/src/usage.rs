@@ -14,9 +14,9 @@ use crate::metrics::UsageSource;
 use futures::future::try_join_all;
 use http::Request;
 use kai_clock::{Clock, Stopwatch};
+use kai_runtime::url::query_value;
 use kai_runtime::{api, connect};
 use ledger::keeper::Keeper;
-use kai_runtime::url::query_value;
 use query::{Sample, WindowRange};
 use std::collections::BTreeMap;
 use tokio::time::Instant;
@@ -160,11 +160,7 @@ impl Source {
     }
 }
 
-async fn send(
-    client: &kube::Client,
-    expression: String,
-    now: jiff::Timestamp,
-) -> Result<Vec<Sample>, Error> {
+async fn send(client: &kube::Client, expression: String, now: jiff::Timestamp) -> Result<Vec<Sample>, Error> {
     let time = now.as_microsecond() as f64 / 1e6;
     let form = format!("query={}&time={time:.3}", query_value(&expression));
     let request = Request::post("/api/v1/query")

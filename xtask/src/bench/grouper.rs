@@ -16,6 +16,7 @@ use kai_object as object;
 use kai_runtime::api::Api;
 use kai_runtime::kind::{CUSTOM_RESOURCE_DEFINITION, JOB, POD, ResourceKind, SERVICE_ACCOUNT};
 use serde_json::{Value, json};
+use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -246,8 +247,10 @@ fn text(all: &[Grouped]) -> String {
         .to_owned();
     for Grouped { load, seconds, usage, counts } in all {
         let per_second = |count: usize| count as f64 / seconds;
-        text += &format!(
-            "| {} | {} | {seconds:.1} | {:.0} | {:.0} | {} | {} | {} | {:.1} | {:.0} |\n",
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "| {} | {} | {seconds:.1} | {:.0} | {:.0} | {} | {} | {} | {:.1} | {:.0} |",
             load.jobs,
             load.pods_each,
             per_second(load.jobs),

@@ -32,7 +32,8 @@ pub(super) async fn render(view: &ClusterView, connection: &Connection) -> Resul
     let rows = model.queues.iter().map(row).collect();
     let table = table_of(headings, rows, RowLimit::Unlimited.max()).unwrap_or_default();
     let since = model.queues.iter().filter_map(|queue| queue.samples.first()).map(|sample| sample.from).min();
-    let since = since.map_or_else(String::new, |since| format!("\n\nSince {since}; a full column is {top:.1} GPUs.\n"));
+    let since = since
+        .map_or_else(String::new, |since| format!("\n\nSince {since}; a full column is {top:.1} GPUs.\n"));
     Rendered::new(table + &since, &model)
 }
 

@@ -5,8 +5,8 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::post;
 use kai_components::ComponentOptions;
-use kai_scheduler::usage::{Config, Source};
 use kai_runtime::kind::{self, Key};
+use kai_scheduler::usage::{Config, Source};
 use kai_sim::{NodeGroup, Outage};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -129,7 +129,7 @@ async fn usage_ledger_survives_a_crash_and_lowers_the_share_of_the_queue_that_us
         cluster.create_pod(PodBuilder::new(&format!("b-{number}"), "b", 1)).await;
     }
     // Queue a used all GPUs of the window, so its over-quota weight is 0. Without past usage, b would get four or five.
-    cluster.wait_for_running("b-", 8).await;
+    cluster.wait_for_running("b-", 9).await;
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
@@ -149,5 +149,5 @@ async fn usage_ledger_that_cannot_be_saved_still_counts() {
     for number in 0..9 {
         cluster.create_pod(PodBuilder::new(&format!("b-{number}"), "b", 1)).await;
     }
-    cluster.wait_for_running("b-", 8).await;
+    cluster.wait_for_running("b-", 9).await;
 }

@@ -32,7 +32,7 @@ pub fn build(
     let mut labels = json!({label::APP: options.app_label});
     for (key, value) in [(label::SCALING_FOR_NAME, pod), (label::SCALING_FOR_NAMESPACE, namespace)] {
         if value.len() <= LABEL_VALUE_MAX {
-            labels[key] = Value::from(value);
+            object::set(&mut labels, &[key], value);
         }
     }
     let gpus = creation.gpus.to_string();
@@ -59,11 +59,11 @@ pub fn build(
     });
     for field in ["nodeSelector", "tolerations"] {
         if let Some(value) = source["spec"].get(field) {
-            spec[field] = value.clone();
+            object::set(&mut spec, &[field], value.clone());
         }
     }
     if let Some(affinity) = affinity(source) {
-        spec["affinity"] = affinity;
+        object::set(&mut spec, &["affinity"], affinity);
     }
     let mut metadata = json!({
         "name": name, "namespace": options.namespace, "labels": labels,
@@ -75,9 +75,8 @@ pub fn build(
         },
     });
     if let Some(uid) = owner {
-        metadata["ownerReferences"] = json!([
-            {"apiVersion": "v1", "kind": "ServiceAccount", "name": options.service_account, "uid": uid},
-        ]);
+        let owner = json!({"apiVersion": "v1", "kind": "ServiceAccount", "name": options.service_account, "uid": uid});
+        object::set(&mut metadata, &["ownerReferences"], json!([owner]));
     }
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 }

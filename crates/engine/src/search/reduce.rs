@@ -10,7 +10,7 @@ use super::simulation::{Simulation, Solution, victims_of};
 use crate::cluster::Cluster;
 use crate::cluster::group::PodSet;
 use crate::cluster::pod::PodState;
-use crate::ids::{GroupIdx, PodIdx, QueueIdx};
+use crate::ids::{GroupIdx, NodeIdx, PodIdx, QueueIdx};
 use crate::node_set::NodeSet;
 use crate::order::member::Selection;
 use crate::order::tree_walk::leaf_of;
@@ -152,7 +152,17 @@ impl RestoreContext<'_> {
             let restored = &plan.pods[*pod].state;
             (&restored.place, &restored.releasing) == (&before[pod].place, &before[pod].releasing)
                 && plan.nodes[node].is_sound()
+                && keeps_zones(plan, *pod, node)
         })
+    }
+}
+
+/// Whether the NUMA zones that a restored pod holds are not taken by the new pods. A running pod keeps its zones.
+fn keeps_zones(plan: &Plan<'_>, pod: PodIdx, node: NodeIdx) -> bool {
+    let held = plan.pods[pod].state.place.as_ref().and_then(|place| place.numa.as_ref());
+    match (&plan.nodes[node].ledger.numa, held) {
+        (Some(numa), Some(held)) => numa.covers(held),
+        (Some(_) | None, _) => true,
     }
 }
 

@@ -3,14 +3,14 @@
 use super::SchedulerLoop;
 use crate::usage::ledger::{Allocation, Amounts, Ledger};
 use kai_api::well_known::annotation;
-use kai_engine::input::Key;
+use kai_engine::input::{Key, WHOLE_GPU};
 use kai_engine::{Outcome, order};
 use kai_units::{Span, Timestamp, duration};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Base units of the engine in a core, a byte and a GPU.
-const UNITS: [f64; 3] = [1e3, 1.0, 1e6];
+/// Base units of the engine in a core.
+const MILLICORES: f64 = 1e3;
 
 impl SchedulerLoop {
     /// The ledger, if usage comes from it.
@@ -18,7 +18,7 @@ impl SchedulerLoop {
         self.usage_ledger.clone()
     }
 
-    /// After a cycle, with its decisions: every change of an allocation leads to a cycle or is made by one.
+    /// Called after a cycle, when its decisions are assumed: every change of an allocation leads to a cycle or is made by one.
     pub(super) fn observe_usage(&mut self, outcome: &Outcome, now: Timestamp) {
         let Some(ledger) = self.usage_ledger.clone() else { return };
         let policy = Arc::clone(&self.policies.all_actions);
@@ -40,5 +40,6 @@ impl SchedulerLoop {
 }
 
 fn in_units(amounts: [i64; 3]) -> Amounts {
-    [0, 1, 2].map(|resource| amounts[resource] as f64 / UNITS[resource])
+    let [cpu, memory, gpu] = amounts.map(|amount| amount as f64);
+    [cpu / MILLICORES, memory, gpu / WHOLE_GPU as f64]
 }

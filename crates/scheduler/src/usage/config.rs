@@ -113,9 +113,7 @@ impl Config {
         };
         let size = params.window_size.as_deref().filter(|size| !size.is_empty()).unwrap_or(WINDOW);
         let window = match params.window_type.as_deref().unwrap_or_default() {
-            "" | "sliding" => {
-                Window::Sliding { text: size.to_owned(), length: window_length(size)? }
-            }
+            "" | "sliding" => Window::Sliding { text: size.to_owned(), length: window_length(size)? },
             "tumbling" => {
                 let start = params.tumbling_window_start_time.ok_or(ConfigError::NoStart)?.0;
                 let start = Timestamp(start.as_microsecond());
@@ -140,10 +138,7 @@ impl Config {
     }
 }
 
-fn url(
-    config: &UsageDbConfig,
-    variable: impl Fn(&str) -> Option<String>,
-) -> Result<String, ConfigError> {
+fn url(config: &UsageDbConfig, variable: impl Fn(&str) -> Option<String>) -> Result<String, ConfigError> {
     match (config.connection_string.as_str(), config.connection_string_env_var.as_str()) {
         ("", "") => Err(ConfigError::Connection { given: "neither" }),
         (url, "") => Ok(url.to_owned()),

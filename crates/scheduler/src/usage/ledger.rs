@@ -11,7 +11,7 @@ use super::Usage;
 use super::config::Config;
 use super::window::Window;
 use kai_units::{Span, Timestamp};
-use series::{Resolution, Series};
+use series::{Resolution, Series, is_zero, same};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// CPU in cores, memory in bytes, and GPUs.
@@ -104,12 +104,12 @@ impl Ledger {
                         *series = series.with_resolution(resolution);
                         unsaved.insert(queue.to_owned());
                     }
-                    if series.current != amounts {
+                    if !same(series.current, amounts) {
                         series.set(now, amounts);
                         unsaved.insert(queue.to_owned());
                     }
                 }
-                None if amounts == [0.0; 3] => {}
+                None if is_zero(&amounts) => {}
                 None => {
                     let mut series = Series::new(resolution, now);
                     series.set(now, amounts);
@@ -155,7 +155,7 @@ impl Ledger {
                 *series = series.with_resolution(resolution);
                 unsaved.insert(capacity_name(half_life));
             }
-            if series.current != capacity {
+            if !same(series.current, capacity) {
                 series.set(now, capacity);
                 unsaved.insert(capacity_name(half_life));
             }
@@ -180,7 +180,11 @@ impl Ledger {
                 return false;
             }
             let total = capacity.get(&micros(series.resolution.half_life)).copied().unwrap_or_default();
-            let share = [0, 1, 2].map(|r| if total[r] > 0.0 { super::rounded(used[r] / total[r]) } else { 0.0 });
+            let mut total = total.into_iter();
+            let share = used.map(|used| match total.next() {
+                Some(total) if total > 0.0 => super::rounded(used / total),
+                Some(_) | None => 0.0,
+            });
             usage.insert(queue.clone(), share);
             true
         });
@@ -205,7 +209,10 @@ impl Ledger {
     /// Windows other than sliding ones begin without usage.
     fn begin_window(&mut self, now: Timestamp) {
         if let (true, Some(begin)) = (self.window.is_reset(), self.window.begin(now)) {
-            self.queues.values_mut().chain(self.capacity.values_mut()).for_each(|series| series.restart(begin));
+            self.queues
+                .values_mut()
+                .chain(self.capacity.values_mut())
+                .for_each(|series| series.restart(begin));
         }
     }
 }

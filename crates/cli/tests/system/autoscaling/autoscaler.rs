@@ -11,7 +11,7 @@ use kai_object as object;
 use kai_runtime::api::{Api, DeleteOptions};
 use kai_runtime::kind::{Key, NODE, POD};
 use kai_sim::{NodeGroup, node};
-use kai_units::Quantity;
+use kai_units::{Quantity, Timestamp};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,6 +20,8 @@ use tokio::task::JoinSet;
 const PERIOD: Duration = Duration::from_secs(5);
 /// Time from the decision to a ready node.
 const STARTUP: Duration = Duration::from_secs(20);
+/// Nodes are not removed before this age: both autoscalers wait until a new node could have been used.
+const AGE_MIN: Duration = Duration::from_mins(5);
 /// Only its own nodes are removed.
 const OWN: &str = "autoscaler";
 const RESOURCES: [&str; 3] = ["cpu", "memory", "nvidia.com/gpu"];
@@ -107,7 +109,10 @@ impl Autoscaler {
     async fn remove_nodes(&self) {
         let pods = self.pods().await;
         for node in self.api.list_dynamic(&NODE, "").await.unwrap().items {
-            if node["metadata"]["labels"].get(OWN).is_none() {
+            let created: Timestamp = object::meta_str(&node, "creationTimestamp").parse().unwrap();
+            let age = Timestamp(self.clock.now().as_microsecond()) - created;
+            let is_new = i128::from(age.0) < i128::try_from(AGE_MIN.as_micros()).unwrap();
+            if node["metadata"]["labels"].get(OWN).is_none() || is_new {
                 continue;
             }
             let own: Vec<&Value> = on_node(&pods, object::name(&node)).collect();

@@ -384,7 +384,8 @@ impl Plane {
         let config = self.folder.join(format!("{name}.yaml"));
         let config = format!("--scheduler-conf={}", config.display());
         if name == USAGE_LEDGER {
-            std::fs::write(self.folder.join(format!("{name}.yaml")), historical_usage::LEDGER_CONFIG).unwrap();
+            std::fs::write(self.folder.join(format!("{name}.yaml")), historical_usage::LEDGER_CONFIG)
+                .unwrap();
             flags.push(&config);
         }
         self.start_component(&scheduler_of(name), SCHEDULER, &flags);

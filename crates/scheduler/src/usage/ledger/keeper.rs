@@ -93,7 +93,8 @@ impl Keeper {
             self.last_save = Some(Instant::now());
             match self.write(part, &records).await {
                 Ok(()) => {
-                    for removed in records.iter().filter(|(_, text)| text.is_none()).map(|(record, _)| record) {
+                    for removed in records.iter().filter(|(_, text)| text.is_none()).map(|(record, _)| record)
+                    {
                         self.part_of.remove(removed);
                     }
                 }
@@ -136,8 +137,9 @@ impl Keeper {
         for part in self.part_of.values() {
             *counts.entry(*part).or_default() += 1;
         }
+        // One more ConfigMap than there are always has space.
         let has_space = |part: &usize| counts.get(part).is_none_or(|count| *count < RECORDS_MAX);
-        let part = (0..).find(has_space).unwrap_or(0);
+        let part = (0..=counts.len()).find(has_space).unwrap_or(0);
         self.part_of.insert(record.to_owned(), part);
         part
     }

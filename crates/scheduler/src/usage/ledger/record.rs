@@ -4,6 +4,8 @@
 //! three 16-bit numbers per bucket, each a fraction of the largest sum of its resource.
 
 use super::Amounts;
+#[cfg(test)]
+use super::series::same;
 use super::series::{BUCKETS, Resolution, Series};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -23,7 +25,8 @@ pub(super) enum RecordError {
 }
 
 pub(super) fn encode(series: &Series) -> String {
-    let max = [0, 1, 2].map(|resource| series.sums.iter().map(|sum| sum[resource]).fold(0.0, f64::max));
+    let larger = |[a, b, c]: Amounts, [d, e, f]: &Amounts| [a.max(*d), b.max(*e), c.max(*f)];
+    let max = series.sums.iter().fold([0.0; 3], larger);
     let mut bytes = Vec::with_capacity(series.sums.len() * 6);
     for sums in &series.sums {
         for (sum, max) in sums.iter().zip(max) {
@@ -77,8 +80,9 @@ pub(super) fn decode(text: &str) -> Result<Series, RecordError> {
         return Err(RecordError::Field("sums"));
     }
     let sums = buckets.iter().map(|[a, b, c, d, e, f]| {
-        let steps = [[*a, *b], [*c, *d], [*e, *f]].map(|step| f64::from(u16::from_le_bytes(step)));
-        [0, 1, 2].map(|resource| steps[resource] / STEPS * max[resource])
+        let mut max = max.into_iter();
+        [[*a, *b], [*c, *d], [*e, *f]]
+            .map(|step| f64::from(u16::from_le_bytes(step)) / STEPS * max.next().unwrap_or_default())
     });
     let resolution = Resolution { bucket, half_life };
     Ok(Series { resolution, start, sums: sums.collect(), current, since })
@@ -105,8 +109,11 @@ mod tests {
         let text = encode(&series);
         assert!(text.len() < 800, "{} bytes", text.len());
         let read = decode(&text).unwrap();
-        assert_eq!((read.resolution, read.start, read.since), (series.resolution, series.start, series.since));
-        assert_eq!(read.current, series.current);
+        assert_eq!(
+            (read.resolution, read.start, read.since),
+            (series.resolution, series.start, series.since)
+        );
+        assert!(same(read.current, series.current));
         let (mut read, mut series) = (read, series);
         let now = series.since;
         let (read, expected) = (read.integral(series.start, now), series.integral(series.start, now));

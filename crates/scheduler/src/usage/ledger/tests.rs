@@ -48,7 +48,8 @@ fn capacity_that_changes_weighs_as_long_as_it_was_there() {
     let mut ledger = ledger(&json!({}));
     observe_with(&mut ledger, 0, &[("a", 4.0)], 4.0, None);
     observe_with(&mut ledger, HOUR, &[("a", 4.0)], 12.0, None);
-    assert_eq!(gpu_share(&ledger.usage(at(2 * HOUR)), "a"), 0.5);
+    let share = gpu_share(&ledger.usage(at(2 * HOUR)), "a");
+    assert!((share - 0.5).abs() < 1e-9, "{share}");
 }
 
 #[test]
@@ -70,7 +71,8 @@ fn tumbling_window_begins_without_usage() {
     observe(&mut ledger, HOUR, &[("a", 8.0)]);
     observe(&mut ledger, 23 * HOUR, &[("a", 4.0)]);
     assert!(gpu_share(&ledger.usage(at(24 * HOUR)), "a") > 0.9, "on the boundary the previous window counts");
-    assert_eq!(gpu_share(&ledger.usage(at(25 * HOUR)), "a"), 0.5);
+    let share = gpu_share(&ledger.usage(at(25 * HOUR)), "a");
+    assert!((share - 0.5).abs() < 1e-9, "{share}");
 }
 
 #[test]
@@ -144,7 +146,8 @@ fn usage_agrees_with_sums_by_minute_within_one_percent() {
         let mut minutes = Vec::new();
         for minute in 0..end {
             // Bursts of different lengths, aligned with hours and days as cron jobs are.
-            let gpus = if minute % 60 < 7 { 6.0 } else { 0.0 } + if minute % 1_440 > 1_300 { 2.0 } else { 0.0 };
+            let gpus =
+                if minute % 60 < 7 { 6.0 } else { 0.0 } + if minute % 1_440 > 1_300 { 2.0 } else { 0.0 };
             observe(&mut ledger, minute * 60, &[("a", gpus)]);
             minutes.push(gpus);
         }
