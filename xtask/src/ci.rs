@@ -1,5 +1,6 @@
 //! Runs all checks in order and stops at the first failure: `cargo xtask ci`.
 
+use crate::ignored_tests::RealNode;
 use crate::repository::Repository;
 use crate::{api_suite, conformance, deny, fuzz, ignored_tests, kubernetes, seeds, soak, tidy};
 use anyhow::{Context, Result, bail};
@@ -34,6 +35,9 @@ pub(crate) struct Args {
     /// Skip the workspace's tests, which have just run.
     #[arg(long)]
     after_tests: bool,
+    /// Also test an installation on a real node, which takes more than six minutes.
+    #[arg(long)]
+    real_node: bool,
 }
 
 pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
@@ -48,7 +52,8 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
     if !args.after_tests {
         step("tests", || done(repository.cargo().args(["test", "--workspace", "--locked"])))?;
     }
-    step("ignored tests", || ignored_tests::run(repository))?;
+    let real_node = if args.real_node { RealNode::Included } else { RealNode::LeftOut };
+    step("ignored tests", || ignored_tests::run(repository, real_node))?;
     step("fresh fault seeds", || seeds::run(repository, &seeds::Args::fresh(FRESH_SEEDS)))?;
     step("docs", || {
         let document = ["doc", "--workspace", "--no-deps", "--document-private-items", "--locked", "--quiet"];

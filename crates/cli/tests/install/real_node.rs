@@ -197,7 +197,7 @@ impl Installation {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a real node, helm and images: `cargo xtask ci` runs it"]
+#[ignore = "needs a real node, helm and images: `cargo xtask ci --real-node` runs it"]
 async fn installation_lives_and_leaves_nothing_on_a_real_node() {
     let mut installation = Installation::prepare().await;
     let watch = Stopwatch::start();
