@@ -276,8 +276,8 @@ impl Adjuster {
             *self.last_deletion.lock() = Instant::now();
         }
         match deleted {
-            // A conflict is a failed precondition: another pod has the name.
-            Err(error) if !error.is_not_found() && !error.is_conflict() => return Err(error),
+            // After a conflict the watch tells whether another pod has the name; until then the deletion is repeated.
+            Err(error) if !error.is_not_found() => return Err(error),
             Ok(_) | Err(_) => {}
         }
         tracing::info!(%pod, reason, "deleted a scaling pod");
@@ -306,9 +306,8 @@ impl Adjuster {
         let pod = scaling_pod::build(&self.options, creation, &source, &name, owner);
         match self.api.create_dynamic(&POD, &self.options.namespace, &pod).await {
             Ok(created) => self.remember(&created),
-            // The response of an earlier request was lost, and its watch event is on the way.
-            Err(error) if error.is_conflict() => return Ok(()),
-            Err(error) if !error.is_transient() && !error.is_permission_denied() => {
+            // After a conflict the pass is repeated: if an earlier response was lost, its watch event is there by then.
+            Err(error) if !error.is_transient() && !error.is_permission_denied() && !error.is_conflict() => {
                 // Of one object, which must not delay the others. The next change tries again.
                 tracing::warn!(pod = %creation.source, error = &error as &dyn std::error::Error, "the scaling pod was rejected");
                 return Ok(());
