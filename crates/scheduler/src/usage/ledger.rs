@@ -1,6 +1,6 @@
 //! The usage ledger: past usage of queues without a database, kept by the scheduler in ConfigMaps.
 //!
-//! [`Ledger`] is pure: it observes the allocations of queues after each cycle and computes their usage, with the windows and
+//! `Ledger` is pure: it observes the allocations of queues after each cycle and computes their usage, with the windows and
 //! the half-life of the Prometheus queries. `keeper` loads and saves its records.
 
 pub(crate) mod keeper;
