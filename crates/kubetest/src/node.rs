@@ -1,6 +1,6 @@
 //! A real node in namespaces of this machine: containerd, kubelet, kube-proxy and a device plugin with GPUs that do not exist.
 //!
-//! It needs root, cgroups of version 1, and the Debian packages of [`MISSING_HINT`]. Nothing of it is left when it is dropped.
+//! It needs root, cgroups of version 1, and the Debian packages of `MISSING_HINT`. Nothing of it is left when it is dropped.
 
 mod files;
 
