@@ -62,7 +62,10 @@ pub fn check(spec: &PodGroupSpec, operation: Operation) -> Verdict {
     }
     let roots = children(None);
     if let Some(min) = spec.min_sub_group.filter(|min| usize::try_from(*min).is_ok_and(|min| min > roots)) {
-        verdict.warnings.push(format!("minSubGroup is {min}, but there are {roots} top-level subgroups"));
+        verdict.warnings.push(format!(
+            "minSubGroup is {min}, but there are {roots} top-level subgroups, so the group can never start; hint: lower it, \
+             or add subgroups"
+        ));
     }
     verdict
 }
@@ -80,11 +83,17 @@ fn structure(spec: &PodGroupSpec) -> Option<String> {
     }
     for group in &spec.sub_groups {
         if let Some(parent) = group.parent.as_deref().filter(|parent| !parents.contains_key(parent)) {
-            return Some(format!("subgroup `{}` is part of `{parent}`, which does not exist", group.name));
+            return Some(format!(
+                "subgroup `{}` has the parent `{parent}`, which does not exist; hint: add a subgroup `{parent}`, or remove \
+                 the parent",
+                group.name
+            ));
         }
     }
     if let Some(name) = below_itself(spec, &parents) {
-        return Some(format!("subgroup `{name}` is part of itself, through its parents"));
+        return Some(format!(
+            "subgroup `{name}` is part of itself, through its parents; hint: remove one parent of the cycle"
+        ));
     }
     let with_both =
         spec.sub_groups.iter().filter(|group| group.min_member.is_some() && group.min_sub_group.is_some());
@@ -113,16 +122,20 @@ fn minima(group: &SubGroup, children: usize, operation: Operation, verdict: &mut
     let name = &group.name;
     if children == 0 {
         if group.min_sub_group.is_some() {
-            verdict
-                .errors
-                .push(format!("subgroup `{name}` has minSubGroup, but no subgroups are part of it"));
+            verdict.errors.push(format!(
+                "subgroup `{name}` has minSubGroup, but no subgroups are part of it; hint: set minMember instead"
+            ));
         } else if group.min_member.is_none() {
-            verdict.errors.push(format!("subgroup `{name}` has no minMember"));
+            verdict.errors.push(format!(
+                "subgroup `{name}` has no minMember; hint: set it, or add subgroups with the parent `{name}`"
+            ));
         }
         return;
     }
     if group.min_member.is_some() {
-        let problem = format!("subgroup `{name}` has minMember, but consists of subgroups");
+        let problem = format!(
+            "subgroup `{name}` has minMember, but consists of subgroups; hint: set minSubGroup instead"
+        );
         match operation {
             Operation::Update => verdict.warnings.push(problem),
             Operation::Create | Operation::Delete | Operation::Connect => verdict.errors.push(problem),
@@ -130,9 +143,10 @@ fn minima(group: &SubGroup, children: usize, operation: Operation, verdict: &mut
     }
     if let Some(min) = group.min_sub_group.filter(|min| usize::try_from(*min).is_ok_and(|min| min > children))
     {
-        verdict
-            .warnings
-            .push(format!("minSubGroup of subgroup `{name}` is {min}, but it has {children} subgroups"));
+        verdict.warnings.push(format!(
+            "minSubGroup of subgroup `{name}` is {min}, but it has {children} subgroups, so it can never start; hint: lower \
+             it, or add subgroups"
+        ));
     }
 }
 
@@ -143,6 +157,8 @@ mod tests {
 
     fn outcome(spec: Value, operation: Operation) -> (bool, usize) {
         let verdict = check(&serde_json::from_value(spec).unwrap(), operation);
+        let all = || verdict.errors.iter().chain(&verdict.warnings);
+        assert!(all().all(|problem| problem.contains("; hint: ")), "{verdict:?}");
         (verdict.is_allowed(), verdict.warnings.len())
     }
 
@@ -185,8 +201,12 @@ mod tests {
         let spec = |end: &str| PodGroupSpec { sub_groups: chain(end), ..PodGroupSpec::default() };
         assert_eq!(structure(&spec("root")), None);
         let cycle = structure(&spec("g49999")).unwrap();
-        assert_eq!(cycle, "subgroup `g49999` is part of itself, through its parents");
-        assert_eq!(check(&spec("root"), Operation::Create).errors, ["subgroup `g49999` has no minMember"]);
+        assert!(cycle.starts_with("subgroup `g49999` is part of itself, through its parents;"), "{cycle}");
+        let errors = check(&spec("root"), Operation::Create).errors;
+        assert!(
+            matches!(errors.as_slice(), [only] if only.starts_with("subgroup `g49999` has no minMember;")),
+            "{errors:?}"
+        );
     }
 
     #[test]

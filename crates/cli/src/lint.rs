@@ -1,9 +1,10 @@
 //! `kai lint`: checks manifests and scheduler configurations offline.
 //!
-//! Errors are what the admission webhooks or the scheduler would refuse. Warnings are legal, but surely not intended.
+//! Errors are what the admission webhooks, the pod grouper or the scheduler would refuse. Warnings are legal, but surely not intended.
 //! Exit codes: 0 no errors, 1 errors (with `--strict` warnings, too), 2 a file cannot be read.
 
 mod finding;
+mod gangs;
 mod queues;
 mod workloads;
 

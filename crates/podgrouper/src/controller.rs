@@ -42,6 +42,9 @@ const RETRY_MAX: Duration = Duration::from_mins(1);
 /// How often cached owners are checked for being due for another read.
 const REFRESH: Duration = Duration::from_secs(5);
 
+/// The reason of all events, as in KAI.
+const WARNING: &str = "PodGrouperWarning";
+
 /// Runs the pod grouper. Never returns.
 pub async fn run(mut process: Process, options: Options) {
     options.own_rules.register_metrics(&process.metrics);
@@ -229,7 +232,10 @@ impl Grouper {
                 return Ok(());
             }
         }
-        self.apply(context, &desired).await?;
+        let is_written = self.apply(context, &desired).await?;
+        if is_written && !desired.ignored.is_empty() {
+            self.report_ignored(&desired);
+        }
         let Some(patch) = apply::assignment(pod, &desired) else { return Ok(()) };
         match context.api.patch::<Pod>(&key_of(&pod.metadata), Part::Main, &patch).await {
             Ok(assigned) => context.informers.store::<PodSummary>().update(assigned.into()),
@@ -239,8 +245,8 @@ impl Grouper {
         Ok(())
     }
 
-    /// Creates or patches the group.
-    async fn apply(&self, context: &Context, desired: &Desired) -> Result<(), Error> {
+    /// Creates or patches the group; whether it was written.
+    async fn apply(&self, context: &Context, desired: &Desired) -> Result<bool, Error> {
         let key = Key::new(&desired.namespace, &desired.name);
         let lock = self.writing.of(&key);
         let _writing = lock.lock().await;
@@ -250,7 +256,7 @@ impl Grouper {
         }
         let stored = groups.get(&key);
         if stored.is_some() && desired.is_shared {
-            return Ok(());
+            return Ok(false);
         }
         let mut known = stored.as_ref().and_then(|group| {
             Some(PodGroup { metadata: group.metadata.clone(), spec: group.spec.clone()?, status: None })
@@ -259,7 +265,7 @@ impl Grouper {
             match context.api.create(&apply::new_group(desired)).await {
                 Ok(created) => {
                     groups.update(created.into());
-                    return Ok(());
+                    return Ok(true);
                 }
                 // It exists, and the watch has not delivered it yet.
                 Err(error) if error.is_conflict() => match read_group(context, &key).await {
@@ -278,11 +284,37 @@ impl Grouper {
             Some(new) => {
                 if let Some(written) = context.api.patch_difference(Part::Main, &known, &new).await? {
                     groups.update(written.into());
+                    return Ok(true);
                 }
             }
             None => groups.update(known.into()),
         }
-        Ok(())
+        Ok(false)
+    }
+
+    /// Records on the workload which of its settings have no effect.
+    fn report_ignored(&self, desired: &Desired) {
+        let owner = &desired.owner;
+        let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
+        let kind = ResourceKind {
+            group: group.to_owned().into(),
+            version: version.to_owned().into(),
+            kind: owner.kind.clone().into(),
+            // Events name the kind only.
+            plural: String::new().into(),
+            namespaced: true,
+        };
+        self.recorder.record(&Event {
+            regarding: Regarding {
+                kind,
+                key: Key::new(&desired.namespace, &owner.name),
+                uid: owner.uid.clone(),
+            },
+            type_: EventType::Warning,
+            reason: WARNING,
+            message: desired.ignored.join("; "),
+            annotations: BTreeMap::new(),
+        });
     }
 
     /// Records why a pod is not grouped: on the pod, and on a pod group that is invalid.
@@ -311,7 +343,7 @@ impl Grouper {
         self.recorder.record(&Event {
             regarding: Regarding { kind: POD, key, uid: pod.metadata.uid_str().to_owned() },
             type_: EventType::Warning,
-            reason: "PodGrouperWarning",
+            reason: WARNING,
             message,
             annotations: BTreeMap::new(),
         });

@@ -64,6 +64,16 @@ pub(crate) fn int(value: &Value, path: &str) -> Result<i32, String> {
     i32::try_from(number).map_err(|_| format!("`{path}` is {number}, which is beyond 32 bits"))
 }
 
+/// A whole number of 32 bits in a text; an error is the problem with it.
+pub(crate) fn number(text: &str) -> Result<i32, String> {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let is_whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().map_err(|_| {
+        let problem = if is_whole { "is beyond 32 bits" } else { "is not a whole number" };
+        format!("`{text}`, which {problem}")
+    })
+}
+
 /// An annotation of a pod template.
 pub(crate) fn template_annotation<'a>(template: Option<&'a Value>, name: &str) -> Option<&'a str> {
     template?.get("metadata")?.get("annotations")?.get(name)?.as_str()

@@ -28,6 +28,8 @@ pub struct Report {
     /// In the order of the objects.
     pub groups: Vec<PlannedGroup>,
     pub problems: Vec<Remark>,
+    /// Objects whose pods only their controller knows, which is one of the problems.
+    pub without_pods: Vec<usize>,
     /// What was assumed, and pods that are not grouped.
     pub notes: Vec<Remark>,
 }
@@ -102,7 +104,12 @@ pub fn group(objects: &[Value], options: &Options) -> Report {
             continue;
         }
         match plan::plan_offline(&files, inputs, &set.pod) {
-            Ok(Some(desired)) => report.add(*object, set, desired),
+            Ok(Some(desired)) => {
+                for ignored in &desired.ignored {
+                    report.note(*object, ignored.clone());
+                }
+                report.add(*object, set, desired);
+            }
             Ok(None) => report.note(*object, "it asks not to be grouped".to_owned()),
             Err(error) => report.problem(*object, &with_causes(&error)),
         }
@@ -238,10 +245,13 @@ fn pods(read: &Read, uids: &mut Uids, report: &mut Report) -> Sets {
                 Ok(pod) => sets.pods.push((*index, PodSet { pod, count: 1 })),
                 Err(error) => report.problem(*index, &error.to_string()),
             },
-            None if !has_pods && is_topmost && table::is_known(object) => report.problem(
-                *index,
-                "its pods are not known; hint: add one of its pods, with the `ownerReferences` that it has in the cluster",
-            ),
+            None if !has_pods && is_topmost && table::is_known(object) => {
+                report.without_pods.push(*index);
+                report.problem(
+                    *index,
+                    "its pods are not known; hint: add one of its pods, with the `ownerReferences` that it has in the cluster",
+                );
+            }
             None => {}
         }
         sets.objects.push(Arc::clone(object));

@@ -32,6 +32,10 @@ pub enum Error {
          CustomResourceDefinition, or remove the owner reference"
     )]
     UnknownKind { name: String, kind: String, api_version: String },
+    #[error(
+        "an owner reference names {kind} `{name}`, and no object can have that name; remove the owner reference"
+    )]
+    Name { kind: String, name: String },
     #[error("the owner {kind} `{name}` does not exist; the pod waits until it does, or until it is deleted")]
     Gone { kind: String, name: String },
     #[error("the owner {kind} `{name}` is gone; another object has its name")]
@@ -66,6 +70,7 @@ pub async fn resolve(
             name: &reference.name,
             uid: Some(&reference.uid),
         };
+        check(&wanted)?;
         let owner = source.read(&wanted, read_for).await?;
         next = match owner.metadata.owners() {
             [] => None,
@@ -81,4 +86,17 @@ pub async fn resolve(
         chain.push(owner);
     }
     Ok(chain)
+}
+
+/// Refuses references that cannot be part of a URL; the API server accepts any text in them.
+fn check(wanted: &Wanted<'_>) -> Result<(), Error> {
+    let is_step = |part: &str| matches!(part, "" | "." | "..");
+    let (kind, name) = (wanted.kind.to_owned(), wanted.name.to_owned());
+    if is_step(wanted.name) || wanted.name.contains(['/', '%']) {
+        return Err(Error::Name { kind, name });
+    }
+    if wanted.api_version.split('/').any(is_step) {
+        return Err(Error::UnknownKind { name, kind, api_version: wanted.api_version.to_owned() });
+    }
+    Ok(())
 }

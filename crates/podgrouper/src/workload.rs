@@ -5,6 +5,7 @@
 use crate::cluster::{ClusterView, ReadObjects};
 use crate::defaults::{Defaults, OfKind};
 use crate::error::Invalid;
+use crate::fields;
 use crate::kind::skip_top;
 use crate::objects::{MetaExt, OwnerObject, PodSummary};
 use crate::options::Options;
@@ -14,7 +15,7 @@ use kai_api::well_known::{annotation, label, name, priority_class};
 use kai_object as object;
 use kai_units::{Span, duration};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A pod with its owners and what else is needed to group it.
@@ -61,6 +62,8 @@ pub struct Desired {
     pub sub_groups: Vec<SubGroup>,
     /// The subgroup of the pod.
     pub sub_group: Option<String>,
+    /// Settings of the workload that are malformed and have no effect, with what to write instead.
+    pub ignored: Vec<String>,
     /// Whether pods that do not own each other share the group: the first one creates it, and the others only join it.
     pub is_shared: bool,
 }
@@ -139,8 +142,8 @@ impl<'a> Top<'a> {
 
     /// The number in an annotation of the object.
     pub(crate) fn annotation_number(&self, name: &str, text: &str) -> Result<i32, Invalid> {
-        text.parse().map_err(|_| {
-            let problem = format!("annotation `{name}` is `{text}`, which is not a whole number");
+        fields::number(text).map_err(|problem| {
+            let problem = format!("annotation `{name}` is {problem}; write such as `2`, or remove it");
             Invalid::new(self.kind, self.metadata.name_str(), problem)
         })
     }
@@ -238,6 +241,7 @@ impl<'a> Workload<'a> {
             topology: topology_of(top.metadata),
             sub_groups: Vec::new(),
             sub_group: None,
+            ignored: self.ignored(&owners),
             is_shared: false,
         }
     }
@@ -295,6 +299,37 @@ impl<'a> Workload<'a> {
             PreemptibilitySetting::Explicit(preemptibility) => Some(preemptibility),
             PreemptibilitySetting::ByPriority => None,
         }
+    }
+
+    /// Labels and annotations that are skipped because their values are malformed.
+    fn ignored(&self, owners: &[&ObjectMeta]) -> Vec<String> {
+        let mut ignored = BTreeSet::new();
+        for of in owners.iter().copied().chain([&self.pod.metadata]) {
+            for name in [annotation::PREEMPTION_DELAY, annotation::STALENESS_GRACE_PERIOD] {
+                let Some(text) = of.annotation(name) else { continue };
+                let may_be_negative = name == annotation::STALENESS_GRACE_PERIOD;
+                if !duration::parse_go(text).is_ok_and(|span| span.0 >= 0 || may_be_negative) {
+                    ignored.insert(format!(
+                        "annotation `{name}` is `{text}`, which is no duration and has no effect; write such as `90s` or `5m`"
+                    ));
+                }
+            }
+            let preemptibility = of.label(label::PREEMPTIBILITY);
+            if let Some(text) = preemptibility.filter(|text| PreemptibilitySetting::parse(text).is_none()) {
+                ignored.insert(format!(
+                    "label `{}` is `{text}` and has no effect; write `preemptible` or `non-preemptible`",
+                    label::PREEMPTIBILITY
+                ));
+            }
+            let class = of.label(label::PRIORITY_CLASS).filter(|class| !class.is_empty());
+            if let Some(class) = class.filter(|class| !self.cluster.priority_class_exists(class)) {
+                ignored.insert(format!(
+                    "label `{}` is `{class}`, which is no priority class and has no effect; create it, or name another",
+                    label::PRIORITY_CLASS
+                ));
+            }
+        }
+        ignored.into_iter().collect()
     }
 
     fn duration(&self, owners: &[&ObjectMeta], name: &str, accepts: impl Fn(Span) -> bool) -> Option<String> {

@@ -115,6 +115,7 @@ pub async fn explain(view: &ClusterView, api: &Api, wanted: &Key) -> Result<WhyV
             Ok(WhyView::Groups { groups, omitted: keys.len().saturating_sub(GROUPS_MAX) })
         }
         Found::Ungrouped(pod, why) => {
+            let why = lookup::with_cause(api, &pod, why).await;
             let sentence = why.sentence(&view.store.settings().scheduler_name);
             Ok(WhyView::Pod { pod: pod.to_string(), why: sentence.text, hint: sentence.hint, groups: [] })
         }

@@ -43,8 +43,10 @@ impl ContainerRef {
     }
 }
 
+/// The value of an annotation; null is an empty one, as for the API server.
 pub(crate) fn annotation<'a>(pod: &'a Value, key: &str) -> Option<&'a str> {
-    kai_object::meta(pod, "annotations")?.get(key)?.as_str()
+    let value = kai_object::meta(pod, "annotations")?.get(key)?;
+    if value.is_null() { Some("") } else { value.as_str() }
 }
 
 pub(crate) fn scheduler_name(pod: &Value) -> &str {
@@ -110,9 +112,9 @@ pub(crate) fn amount<'a>(container: &'a Value, part: &str, resource: &str) -> Op
 pub(crate) fn requests_devices(container: &Value) -> bool {
     ["requests", "limits"].iter().any(|part| {
         let amounts = container.get("resources").and_then(|all| all.get(part)).and_then(Value::as_object);
-        amounts.into_iter().flatten().any(|(name, amount)| {
+        amounts.into_iter().flatten().any(|(name, limit)| {
             (name == resource::NVIDIA_GPU || name.starts_with(resource::NVIDIA_MIG_PREFIX))
-                && !is_zero(amount)
+                && !is_zero(amount(container, "requests", name).unwrap_or(limit))
         })
     })
 }

@@ -115,6 +115,16 @@ fn devices_are_hidden_from_containers_without_gpus() {
         json!([{"name": env::NVIDIA_VISIBLE_DEVICES, "value": "void"}])
     );
     assert_eq!(check(&hidden, &options), Ok(()));
+    // A request precedes the limit beside it; only a missing one is the limit.
+    for (resources, is_hidden) in [
+        (json!({"requests": {resource::NVIDIA_GPU: "0"}, "limits": {resource::NVIDIA_GPU: "1"}}), true),
+        (json!({"requests": {resource::NVIDIA_GPU: "1"}, "limits": {resource::NVIDIA_GPU: "0"}}), false),
+        (json!({"requests": {"cpu": "1"}, "limits": {"nvidia.com/mig-1g.5gb": "1"}}), false),
+    ] {
+        pod["spec"]["containers"][0]["resources"] = resources.clone();
+        let container = mutated(&pod, &options).unwrap()["spec"]["containers"][0].clone();
+        assert_eq!(container.get("env").is_some(), is_hidden, "{resources}");
+    }
 }
 
 #[test]
@@ -131,6 +141,15 @@ fn requests_for_parts_of_gpus_are_validated() {
         (json!({key::GPU_FRACTION: "NaN"}), false),
         (json!({key::GPU_FRACTION: "inf"}), false),
         (json!({key::GPU_FRACTION: " 0.5"}), false),
+        (json!({key::GPU_FRACTION: "0.50"}), true),
+        (json!({key::GPU_FRACTION: "5e-1"}), true),
+        (json!({key::GPU_FRACTION: "1e0"}), false),
+        (json!({key::GPU_FRACTION: "1e-400"}), false),
+        (json!({key::GPU_FRACTION: "0x1p-2"}), false),
+        (json!({key::GPU_FRACTION: "-0"}), false),
+        (json!({key::GPU_FRACTION: "0.99999999999999999999"}), false),
+        (json!({key::GPU_FRACTION: ""}), false),
+        (json!({key::GPU_FRACTION: null}), false),
         (json!({key::GPU_MEMORY: "007"}), true),
         (json!({key::GPU_MEMORY: "+5"}), false),
         (json!({key::GPU_MEMORY: "2Gi"}), false),
@@ -138,6 +157,10 @@ fn requests_for_parts_of_gpus_are_validated() {
         (json!({key::GPU_FRACTION: "0.5", key::GPU_MEMORY: "2000"}), false),
         (json!({key::GPU_FRACTION: "0.5", key::GPU_FRACTION_NUM_DEVICES: "2"}), true),
         (json!({key::GPU_FRACTION: "0.5", key::GPU_FRACTION_NUM_DEVICES: ""}), false),
+        (json!({key::GPU_FRACTION: "0.5", key::GPU_FRACTION_NUM_DEVICES: "+2"}), false),
+        (json!({key::GPU_FRACTION: "0.5", key::GPU_FRACTION_NUM_DEVICES: "2.0"}), false),
+        (json!({key::GPU_MEMORY: "2000", key::GPU_FRACTION_NUM_DEVICES: "18446744073709551615"}), true),
+        (json!({key::GPU_MEMORY: "2000", key::GPU_FRACTION_NUM_DEVICES: "18446744073709551616"}), false),
         (json!({key::GPU_FRACTION_NUM_DEVICES: "2"}), false),
         (json!({key::GPU_FRACTION: "0.5", key::MPS: "true"}), true),
         (json!({key::MPS: "true"}), false),

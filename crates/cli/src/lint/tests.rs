@@ -117,6 +117,68 @@ fn names_that_do_not_exist_and_gangs_that_fit_nowhere_are_found() {
     assert_eq!(fits, []);
 }
 
+const GPU_NODE: &str =
+    "---\nkind: Node\nmetadata: {name: n}\nstatus: {allocatable: {nvidia.com/gpu: \"8\", pods: \"110\"}}\n";
+
+/// A Job of pods with two GPUs each.
+fn job(minimum: &str, parallelism: u32) -> String {
+    format!(
+        "---\napiVersion: batch/v1\nkind: Job\nmetadata: {{name: j, annotations: {{kai.scheduler/batch-min-member: \
+         \"{minimum}\"}}}}\nspec:\n  parallelism: {parallelism}\n  template: {{spec: {{schedulerName: kai-scheduler, \
+         containers: [{{name: main, resources: {{limits: {{nvidia.com/gpu: 2}}}}}}]}}}}\n"
+    )
+}
+
+#[test]
+fn workloads_are_checked_by_the_rules_of_the_pod_grouper() {
+    has(&job("many", 3), "workload-not-grouped", Level::Error);
+    has(&job("4", 3), "gang-never-complete", Level::Warning);
+    has(&(job("5", 5) + GPU_NODE), "gang-larger-than-every-node-pool", Level::Warning);
+    assert_eq!(rules(&(job("4", 5) + GPU_NODE)), []);
+    // Its controller knows its pods, and an exported pod has owners elsewhere.
+    let machine = "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: v}\n";
+    let pod = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: p, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: k, \
+               uid: u}]}\nspec: {schedulerName: kai-scheduler, containers: [{name: main}]}\n";
+    assert_eq!(rules(&format!("{machine}{pod}")), []);
+}
+
+#[test]
+fn job_set_whose_jobs_wait_for_each_other_needs_a_smaller_minimum() {
+    let set = |annotations: &str| {
+        let job = |name: &str, more: &str| {
+            format!(
+                "  - name: {name}\n{more}    template: {{spec: {{template: {{spec: {{schedulerName: kai-scheduler, \
+                 containers: [{{name: main}}]}}}}}}}}\n"
+            )
+        };
+        let after = "    dependsOn: [{name: leader, status: Ready}]\n";
+        format!(
+            "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nmetadata: {{name: s, annotations: {{{annotations}}}}}\nspec:\n  \
+             replicatedJobs:\n{}{}",
+            job("leader", ""),
+            job("workers", after)
+        )
+    };
+    has(&set(""), "gang-never-complete", Level::Warning);
+    assert_eq!(rules(&set("kai.scheduler/batch-min-member: \"1\"")), []);
+}
+
+#[test]
+fn documented_workloads_have_no_findings() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/grouper");
+    let mut count = 0;
+    for kind in
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir())
+    {
+        for case in std::fs::read_dir(kind).unwrap().map(|entry| entry.unwrap().path()) {
+            let text = std::fs::read_to_string(case.join("manifest.yaml")).unwrap();
+            assert_eq!(rules(&text), [], "{}", case.display());
+            count += 1;
+        }
+    }
+    assert!(count >= 40, "{count}");
+}
+
 #[test]
 fn misspelt_labels_and_annotations_name_the_likely_key() {
     let text = "kind: Job\nmetadata: {name: j, labels: {kai.scheduler/queu: a}}\nspec:\n  template:\n    \

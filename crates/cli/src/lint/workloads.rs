@@ -1,6 +1,7 @@
 //! Rules for pods, in every kind of workload: those of admission, and names that do not exist.
 
 use super::finding::{Finding, Level};
+use super::gangs::{self, Pool};
 use crate::documents::Document;
 use kai_admission::{pod, spelling};
 use kai_api::well_known::{annotation, label, name, priority_class, resource};
@@ -30,13 +31,6 @@ struct Declared<'a> {
     most_gpus_of_a_node: i64,
 }
 
-/// Capacity of the nodes of a node pool.
-#[derive(Clone, Copy, Debug, Default)]
-struct Pool {
-    gpus: i64,
-    pods: i64,
-}
-
 pub(super) fn check(documents: &[Document], findings: &mut Vec<Finding>) {
     let declared = declared(documents);
     for document in documents {
@@ -53,10 +47,8 @@ pub(super) fn check(documents: &[Document], findings: &mut Vec<Finding>) {
             check_pod(document, &pod, &declared, findings);
         }
         names(document, &declared, findings);
-        if document.kind() == "PodGroup" {
-            gang(document, documents, &declared, findings);
-        }
     }
+    gangs::check(documents, &declared.pools, findings);
 }
 
 fn declared(documents: &[Document]) -> Declared<'_> {
@@ -93,7 +85,7 @@ fn amount(value: &Value) -> i64 {
 }
 
 /// The pods that a workload creates: itself, or every template in it.
-fn templates(document: &Document) -> Vec<Value> {
+pub(super) fn templates(document: &Document) -> Vec<Value> {
     let mut found = Vec::new();
     if document.kind() == "Pod" {
         found.push(document.object.clone());
@@ -163,7 +155,7 @@ fn check_pod(document: &Document, pod: &Value, declared: &Declared<'_>, findings
 }
 
 /// Whole GPUs that a pod requests: the API server takes a limit without a request for the request.
-fn whole_gpus(pod: &Value) -> i64 {
+pub(super) fn whole_gpus(pod: &Value) -> i64 {
     let of = |container: &Value| {
         let part = |part: &str| container.get("resources")?.get(part)?.get(resource::NVIDIA_GPU).map(amount);
         part("requests").or_else(|| part("limits")).unwrap_or_default().max(0)
@@ -212,35 +204,4 @@ fn priority(document: &Document, class: &str, declared: &Declared<'_>, findings:
         known.join("`, `")
     );
     findings.push(document.finding(Level::Warning, "priority-class-unknown", message));
-}
-
-/// A pod group that requires more than any node pool has.
-fn gang(document: &Document, documents: &[Document], declared: &Declared<'_>, findings: &mut Vec<Finding>) {
-    let group = &document.object;
-    let count = |value: Option<&Value>| value.and_then(Value::as_i64).unwrap_or_default().max(0);
-    let of_leaves: i64 = group
-        .pointer("/spec/subGroups")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .map(|sub| count(sub.get("minMember")))
-        .fold(0, i64::saturating_add);
-    let required = count(group.pointer("/spec/minMember")).max(of_leaves);
-    let is_member = |other: &&Document| {
-        let named = object::meta(&other.object, "annotations").and_then(|all| all.get(annotation::POD_GROUP));
-        other.kind() == "Pod"
-            && other.namespace() == document.namespace()
-            && named.and_then(Value::as_str) == Some(document.name())
-    };
-    let gpus =
-        documents.iter().filter(is_member).map(|pod| whole_gpus(&pod.object)).min().unwrap_or_default();
-    let fits = |pool: &Pool| required <= pool.pods && required.saturating_mul(gpus) <= pool.gpus;
-    if declared.pools.is_empty() || required == 0 || declared.pools.values().any(fits) {
-        return;
-    }
-    let message = format!(
-        "{required} pods of at least {gpus} GPUs must run at once, which no node pool can hold; hint: lower minMember, or \
-         add nodes"
-    );
-    findings.push(document.finding(Level::Warning, "gang-larger-than-every-node-pool", message));
 }

@@ -277,6 +277,14 @@ async fn why_explains_pods_without_a_group() {
     assert!(foreign.contains("is scheduled by `other`, not by `kai-scheduler`\nhint: "), "{foreign}");
     let ours = test.output(&["why", "ours"]).await;
     assert!(ours.contains("has no pod group") && ours.contains("hint: run the pod grouper"), "{ours}");
+    test.create(json!({
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "ours.1", "namespace": "default"},
+        "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": "ours", "namespace": "default"},
+        "reason": "PodGrouperWarning", "type": "Warning", "message": "the owner Job `j` does not exist",
+    }))
+    .await;
+    let refused = test.output(&["why", "ours"]).await;
+    assert!(refused.contains("has no pod group: the owner Job `j` does not exist"), "{refused}");
     let astray = test.output(&["why", "astray"]).await;
     assert!(astray.contains("names the pod group `default/missing`, which does not exist"), "{astray}");
     assert_eq!(test.output(&["jobs"]).await, "No pod groups found\n");

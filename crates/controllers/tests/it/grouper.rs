@@ -114,11 +114,38 @@ async fn invalid_annotation_is_reported_and_retried() {
     assert_eq!(test.list(&k::POD_GROUP).await.len(), 1);
 }
 
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn malformed_setting_without_effect_is_reported_once_on_the_workload() {
+    let test = TestCluster::new(&[Component::Grouper]).await;
+    let labels = json!({"kai.scheduler/preemptibility": "maybe", "priorityClassName": "no-such-class"});
+    let annotations =
+        json!({"kai.scheduler/preemption-delay": "soon", "kai.scheduler/batch-min-member": "2"});
+    test.create(&k::JOB, job("odd", 2, &labels, &annotations)).await;
+    test.sleep(200.0).await;
+    let groups = test.list(&k::POD_GROUP).await;
+    assert_eq!((groups.len(), &groups[0]["spec"]["minMember"]), (1, &json!(2)), "{groups:#?}");
+    let events = test.list(&EVENT).await;
+    let warnings: Vec<&Value> =
+        events.iter().filter(|event| event["reason"] == "PodGrouperWarning").collect();
+    assert_eq!(warnings.len(), 1, "{events:#?}");
+    assert_eq!(warnings[0]["involvedObject"]["kind"], "Job");
+    assert_eq!(warnings[0]["involvedObject"]["name"], "odd");
+    let message = object::str_at(warnings[0], "/message");
+    for part in ["`soon`, which is no duration", "is `maybe` and has no effect", "`no-such-class`"] {
+        assert!(message.contains(part), "{message}");
+    }
+}
+
 /// kube-apiserver accepts any text in an owner reference.
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn owner_reference_that_is_no_url_is_reported_and_other_pods_are_grouped() {
     let test = TestCluster::new(&[Component::Grouper]).await;
-    let owners = [("a b/v1", "X", "x y"), ("v1", "ConfigMap", "../secrets/s?a=b#c"), ("..", "X", "x")];
+    let owners = [
+        ("a b/v1", "X", "x y"),
+        ("v1", "ConfigMap", "../secrets/s?a=b#c"),
+        ("..", "X", "x"),
+        ("v1", "ConfigMap", ".."),
+    ];
     for (number, (api_version, kind, name)) in owners.into_iter().enumerate() {
         let mut hostile = pod(&format!("hostile-{number}"), &json!({}), &json!({}));
         hostile["metadata"]["ownerReferences"] =
@@ -134,7 +161,12 @@ async fn owner_reference_that_is_no_url_is_reported_and_other_pods_are_grouped()
         let reported = |event: &&Value| {
             event["reason"] == "PodGrouperWarning" && event["involvedObject"]["name"] == name.as_str()
         };
-        assert_eq!(events.iter().filter(reported).count(), 1, "{name}: {events:#?}");
+        let reported: Vec<&Value> = events.iter().filter(reported).collect();
+        assert_eq!(reported.len(), 1, "{name}: {events:#?}");
+        assert!(
+            object::str_at(reported[0], "/message").contains("remove the owner reference"),
+            "{reported:#?}"
+        );
     }
     assert_eq!(test.list(&k::POD_GROUP).await.len(), 1);
 }

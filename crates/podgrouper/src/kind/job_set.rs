@@ -60,11 +60,12 @@ fn minimum(set: &OwnerObject) -> Result<Option<i32>, Invalid> {
 }
 
 fn positive(text: &str) -> Result<i32, String> {
-    let number = text.parse().ok().filter(|number: &i32| *number >= 1);
-    number.ok_or_else(|| {
-        let name = annotation::BATCH_MIN_MEMBER;
-        format!("annotation `{name}` is `{text}`, which is not a whole number from 1 up")
-    })
+    let name = annotation::BATCH_MIN_MEMBER;
+    match fields::number(text) {
+        Ok(number) if number >= 1 => Ok(number),
+        Ok(number) => Err(format!("annotation `{name}` is {number}, and must be at least 1")),
+        Err(problem) => Err(format!("annotation `{name}` is {problem}; write such as `2`, or remove it")),
+    }
 }
 
 /// Appends the subgroups of a replicated job: one for it and one for each of its jobs.

@@ -25,13 +25,22 @@ pub(crate) fn group(workload: &Workload<'_>) -> Result<Desired, Invalid> {
     desired.staleness_grace_period = None;
     desired.topology = TopologyConstraint::default();
     if workload.options.knative_gang_schedule && is_gang(workload, &revision, &desired.name)? {
-        let scale = revision.metadata.annotation(annotation::KNATIVE_MIN_SCALE);
-        desired.min_member = scale.and_then(|text| text.parse().ok()).unwrap_or(1);
+        desired.min_member = min_scale(&revision)?;
     } else {
         INFERENCE.clone_into(&mut desired.priority_class);
         workload.make_per_pod(&mut desired);
     }
     Ok(desired)
+}
+
+/// The minimum scale of a revision, 1 where it has none or none that is a number, as in KAI.
+fn min_scale(revision: &OwnerObject) -> Result<i32, Invalid> {
+    let text = revision.metadata.annotation(annotation::KNATIVE_MIN_SCALE);
+    let Some(scale) = text.and_then(|text| text.parse::<i64>().ok()) else { return Ok(1) };
+    i32::try_from(scale).map_err(|_| {
+        let name = annotation::KNATIVE_MIN_SCALE;
+        revision.invalid(format!("annotation `{name}` is {scale}, which is beyond 32 bits"))
+    })
 }
 
 pub(crate) fn reads(workload: &Workload<'_>) -> Vec<ObjectRef> {
@@ -119,6 +128,18 @@ mod tests {
         let labels = json!({label::KNATIVE_REVISION: "r", "priorityClassName": "high"});
         let metadata = json!({"name": "p", "namespace": "ns", "uid": "u1", "labels": labels, "annotations": annotations});
         serde_json::from_value(json!({"metadata": metadata, "spec": {}})).unwrap()
+    }
+
+    #[test]
+    fn min_scale_beyond_32_bits_is_refused_and_other_text_ignored() {
+        let of = |text: &str| {
+            let metadata = json!({"name": "r", "annotations": {"autoscaling.knative.dev/min-scale": text}});
+            min_scale(&serde_json::from_value(json!({"kind": "Revision", "metadata": metadata})).unwrap())
+        };
+        for (text, scale) in [("3", 3), ("+3", 3), ("0", 0), ("-1", -1), ("", 1), ("3.0", 1), ("many", 1)] {
+            assert_eq!(of(text).unwrap(), scale, "{text}");
+        }
+        assert!(of("3000000000").unwrap_err().to_string().contains("beyond 32 bits"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Segments: pods of a workload that are placed close to each other, as subgroups with a topology of their own.
 
 use crate::error::Invalid;
-use crate::fields::template_annotation;
+use crate::fields::{self, template_annotation};
 use crate::objects::MetaExt;
 use crate::workload::Workload;
 use kai_api::pod_group::TopologyConstraint;
@@ -42,9 +42,7 @@ pub(crate) fn with_level(constraint: TopologyConstraint) -> Option<TopologyConst
 
 /// Parses a segment size that an annotation sets.
 pub(crate) fn size(text: &str) -> Result<i32, String> {
-    text.parse().map_err(|_| {
-        format!("annotation `{}` is `{text}`, which is not a whole number", annotation::SEGMENT_SIZE)
-    })
+    fields::number(text).map_err(|problem| format!("annotation `{}` is {problem}", annotation::SEGMENT_SIZE))
 }
 
 /// An index from a label of the pod; none where the label is absent.

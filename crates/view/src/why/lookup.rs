@@ -1,5 +1,6 @@
 //! Finds the pod groups of a name: of a group, of one of its pods, or of the workload that owns its pods.
 
+use super::record;
 use crate::reader::ClusterView;
 use crate::suggestions::suggestions;
 use kai_api::meta::Owner;
@@ -24,6 +25,8 @@ pub enum Ungrouped {
     /// Its `schedulerName` is another one.
     OtherScheduler(String),
     NotGrouped,
+    /// The pod grouper reported why it has none.
+    Refused(String),
     /// The group that it names does not exist.
     MissingGroup(Key),
     /// It has failed, for this reason.
@@ -44,6 +47,7 @@ impl Ungrouped {
                         .to_owned(),
                 ),
             ),
+            Self::Refused(why) => (format!("has no pod group: {why}"), None),
             Self::MissingGroup(group) => (
                 format!("names the pod group `{group}`, which does not exist"),
                 Some("create the PodGroup, or correct the annotation `pod-group-name`".to_owned()),
@@ -95,6 +99,19 @@ pub(super) async fn failed_pod(api: &Api, wanted: &Key) -> api::Result<Option<Fo
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Looks up why a pod is not grouped, in the events of the pod grouper.
+pub(super) async fn with_cause(api: &Api, pod: &Key, why: Ungrouped) -> Ungrouped {
+    const REASON: &str = "PodGrouperWarning";
+    if why != Ungrouped::NotGrouped {
+        return why;
+    }
+    // Without events it is still known that the pod has no group.
+    let events = record::events_of(api, &pod.namespace, "Pod", &pod.name).await.unwrap_or_default();
+    let reported = events.into_iter().filter(|event| event.reason == REASON);
+    let last = reported.max_by_key(|event| event.timestamp);
+    last.map_or(why, |event| Ungrouped::Refused(event.message))
 }
 
 /// Names that resemble the wanted one.

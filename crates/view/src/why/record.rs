@@ -3,7 +3,7 @@
 use crate::reader::ClusterView;
 use kai_engine::input::Key;
 use kai_object as object;
-use kai_runtime::api::Api;
+use kai_runtime::api::{self, Api};
 use kai_units::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
@@ -61,15 +61,8 @@ impl Record {
         let mut names = vec![("PodGroup", group.name.clone())];
         names.extend(pending_pods(view, group).into_iter().map(|pod| ("Pod", pod)));
         for (kind, name) in names {
-            let path = format!(
-                "/api/v1/namespaces/{}/events?fieldSelector=involvedObject.kind%3D{kind}%2CinvolvedObject.name%3D{name}",
-                group.namespace
-            );
-            match api.send("GET", &path, None).await {
-                Ok(list) => {
-                    let events = list.get("items").and_then(Value::as_array);
-                    record.events.extend(events.into_iter().flatten().map(event));
-                }
+            match events_of(api, &group.namespace, kind, &name).await {
+                Ok(events) => record.events.extend(events),
                 Err(error) => {
                     record.events_error = Some(error.message());
                     break;
@@ -85,6 +78,21 @@ impl Record {
         record.events.truncate(EVENTS_MAX);
         record
     }
+}
+
+/// The events of an object.
+pub(super) async fn events_of(
+    api: &Api,
+    namespace: &str,
+    kind: &str,
+    name: &str,
+) -> api::Result<Vec<EventView>> {
+    let path = format!(
+        "/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.kind%3D{kind}%2CinvolvedObject.name%3D{name}"
+    );
+    let list = api.send("GET", &path, None).await?;
+    let events = list.get("items").and_then(Value::as_array);
+    Ok(events.into_iter().flatten().map(event).collect())
 }
 
 fn conditions(view: &ClusterView, group: &Key) -> Vec<ConditionView> {

@@ -1,11 +1,15 @@
 //! Workloads whose pods their own controllers create: JobSet, LeaderWorkerSet, KubeRay, MPI and training operator.
 //!
 //! Each workload of `tests/grouper` with such a controller is submitted as users write it. Its pods are compared with those
-//! in its file (`UPDATE=1` writes them), and the pod groups with what the grouper makes of these.
+//! in its file (`UPDATE=1` writes them), and the pod groups with what the grouper makes of these. Then the documented examples
+//! wait while one pod too few fits, and are scaled.
+
+mod gangs;
 
 use super::control_plane::Plane;
 use crate::test_cluster::{PodBuilder, TestCluster};
 use crate::workload_kinds;
+use gangs::GANGS;
 use kai_api::well_known::label;
 use kai_kubetest::control_plane::Programs;
 use kai_kubetest::workload_controllers::{Controller, DEFINITIONS};
@@ -71,8 +75,12 @@ fn pods_of_real_controllers_are_grouped_and_run() {
                 println!("{name}: {case}");
                 run_case(&cluster, &mut controller, &workload_kinds::case(case)).await;
             }
+            for gang in GANGS.iter().filter(|gang| cases.contains(&gang.case)) {
+                println!("{name}: gang of {}", gang.case);
+                gang.waits_and_scales(&cluster).await;
+            }
             if *name == "lws" {
-                gang_waits_and_scales(&cluster).await;
+                replica_waits_and_scales(&cluster).await;
             }
             plane.clean_up(&cluster).await;
         }
@@ -134,7 +142,7 @@ async fn run_case(cluster: &RealCluster, controller: &mut Controller, case: &Cas
 }
 
 /// A replica of which one pod too few fits waits whole; one more replica is one more group.
-async fn gang_waits_and_scales(cluster: &RealCluster) {
+async fn replica_waits_and_scales(cluster: &RealCluster) {
     let mut manifest = workload_kinds::case("leaderworkerset/two-groups").objects().unwrap().remove(0);
     let container =
         manifest.pointer_mut("/spec/leaderWorkerTemplate/workerTemplate/spec/containers/0").unwrap();
