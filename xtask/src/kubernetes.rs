@@ -45,7 +45,8 @@ pub(crate) struct Args {
     /// Also build what real nodes need, and with `--run` start this many, with 8 GPUs each that do not exist.
     #[arg(long, value_name = "COUNT", num_args = 0..=1, default_missing_value = "1", conflicts_with = "alone")]
     node: Option<u8>,
-    /// Also build these controllers of third-party workloads: jobset, lws, kuberay, mpi-operator, training-operator.
+    /// Also build these controllers of third-party workloads: jobset, lws, kuberay, mpi-operator, training-operator,
+    /// trainer.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     with: Vec<String>,
     /// Run the tests that need the controllers.

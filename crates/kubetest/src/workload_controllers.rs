@@ -46,7 +46,7 @@ struct Launch<'a> {
 }
 
 /// All controllers.
-pub const DEFINITIONS: [Definition; 5] = [
+pub const DEFINITIONS: [Definition; 6] = [
     Definition {
         name: "jobset",
         title: "JobSet",
@@ -118,6 +118,26 @@ pub const DEFINITIONS: [Definition; 5] = [
             ];
             arguments.extend(kinds);
             arguments
+        },
+    },
+    Definition {
+        name: "trainer",
+        title: "Kubeflow Trainer",
+        module: "github.com/kubeflow/trainer/v2",
+        package: "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
+        crds: "manifests/base/crds",
+        webhooks: None,
+        rotation: Some(Rotation {
+            namespace: "kubeflow-system",
+            secret: "kubeflow-trainer-webhook-cert",
+            configuration: "validator.trainer.kubeflow.org",
+        }),
+        arguments: |launch| {
+            vec![
+                format!("--kubeconfig={}", launch.kubeconfig),
+                format!("--webhook-server-port={}", launch.port),
+                "--health-probe-bind-address=127.0.0.1:0".to_owned(),
+            ]
         },
     },
 ];

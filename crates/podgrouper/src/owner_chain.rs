@@ -90,9 +90,9 @@ pub async fn resolve(
 
 /// Refuses references that cannot be part of a URL; the API server accepts any text in them.
 fn check(wanted: &Wanted<'_>) -> Result<(), Error> {
-    let is_step = |part: &str| matches!(part, "" | "." | "..");
+    let is_step = |part: &str| matches!(part, "." | "..");
     let (kind, name) = (wanted.kind.to_owned(), wanted.name.to_owned());
-    if is_step(wanted.name) || wanted.name.contains(['/', '%']) {
+    if wanted.name.is_empty() || is_step(wanted.name) || wanted.name.contains(['/', '%']) {
         return Err(Error::Name { kind, name });
     }
     if wanted.api_version.split('/').any(is_step) {

@@ -6,7 +6,7 @@ use crate::cluster::{ClusterView, ReadObjects, StoredGroupView};
 use crate::defaults::Defaults;
 use crate::objects::{OwnerObject, PodSummary};
 use crate::workload::{Desired, Workload};
-use crate::{Invalid, Options, OwnKind, OwnRule, OwnRules, parse_selector, table};
+use crate::{Invalid, Options, OwnKind, OwnRule, OwnRules, fields, parse_selector, table};
 use kai_api::pod_group::Preemptibility;
 use kai_api::well_known::annotation;
 use kai_runtime::Key;
@@ -144,8 +144,18 @@ fn job_annotation_sets_min_member() {
     let error = of("four").unwrap_err().to_string();
     assert_eq!(
         error,
-        "Job `j`: annotation `kai.scheduler/batch-min-member` is `four`, which is not a whole number"
+        "Job `j`: annotation `kai.scheduler/batch-min-member` is `four`, which is not a whole number; write such as `2`, or \
+         remove it"
     );
+    for (text, value) in [("+2", 2), ("-1", -1), ("007", 7)] {
+        assert_eq!(fields::number(text), Ok(value), "{text}");
+    }
+    for text in ["3000000000", "-99999999999999999999"] {
+        assert!(fields::number(text).unwrap_err().contains("beyond 32 bits"), "{text}");
+    }
+    for text in ["1e0", "2.0", " 2", "", "+", "0x2"] {
+        assert!(fields::number(text).unwrap_err().contains("not a whole number"), "{text}");
+    }
 }
 
 #[test]

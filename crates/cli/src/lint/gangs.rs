@@ -38,7 +38,7 @@ pub(super) fn check(documents: &[Document], pools: &BTreeMap<String, Pool>, find
         // The owners of an exported pod need not be among the files.
         let is_owned = document.object.pointer("/metadata/ownerReferences/0").is_some();
         if !is_owned && !report.without_pods.contains(&problem.object) {
-            let message = format!("its pods would not be grouped, and wait: {}", problem.text);
+            let message = format!("it cannot be grouped: {}", problem.text);
             findings.push(document.finding(Level::Error, "workload-not-grouped", message));
         }
     }

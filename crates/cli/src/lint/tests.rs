@@ -100,7 +100,7 @@ fn names_that_do_not_exist_and_gangs_that_fit_nowhere_are_found() {
              {{allocatable: {{nvidia.com/gpu: \"8\", pods: \"110\"}}}}\n"
         )
     };
-    let nodes = node("x") + &node("y");
+    let nodes = node("east") + &node("west");
     let pod = |gpus: u32| {
         format!(
             "---\nkind: Pod\nmetadata: {{name: p, annotations: {{pod-group-name: g}}}}\nspec: {{schedulerName: \
@@ -117,8 +117,7 @@ fn names_that_do_not_exist_and_gangs_that_fit_nowhere_are_found() {
     assert_eq!(fits, []);
 }
 
-const GPU_NODE: &str =
-    "---\nkind: Node\nmetadata: {name: n}\nstatus: {allocatable: {nvidia.com/gpu: \"8\", pods: \"110\"}}\n";
+const GPU_NODE: &str = "---\nkind: Node\nmetadata: {name: node-1}\nstatus: {allocatable: {nvidia.com/gpu: \"8\", pods: \"110\"}}\n";
 
 /// A Job of pods with two GPUs each.
 fn job(minimum: &str, parallelism: u32) -> String {

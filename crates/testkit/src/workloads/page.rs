@@ -45,6 +45,7 @@ On the workload, or on its pods where the workload sets nothing:
 | no grouping | annotation `kai.scheduler/skip-podgrouper: \"true\"` |
 
 A pod that cannot be grouped waits, and an event `PodGrouperWarning` on it says what to change or which right to grant.
+A malformed label or annotation of these settings that does not prevent grouping has no effect, and the same event on the workload says so.
 A pod whose `spec.schedulingGroup` names a PodGroup of `scheduling.k8s.io` (Kubernetes 1.36) is grouped by that one, with its `minCount`.
 
 ## Kinds

@@ -1,4 +1,5 @@
-//! Workloads whose pods their own controllers create: JobSet, LeaderWorkerSet, KubeRay, MPI and training operator.
+//! Workloads whose pods their own controllers create: JobSet, LeaderWorkerSet, KubeRay, MPI operator, training operator
+//! and Trainer.
 //!
 //! Each workload of `tests/grouper` with such a controller is submitted as users write it. Its pods are compared with those
 //! in its file (`UPDATE=1` writes them), and the pod groups with what the grouper makes of these. Then the documented examples
@@ -14,11 +15,12 @@ use kai_api::well_known::label;
 use kai_kubetest::control_plane::Programs;
 use kai_kubetest::workload_controllers::{Controller, DEFINITIONS};
 use kai_object as object;
-use kai_runtime::ResourceKind;
+use kai_runtime::api::{self, Part};
 use kai_runtime::kind::{
     CUSTOM_RESOURCE_DEFINITION, JOB, MUTATING_WEBHOOK_CONFIGURATION, NAMESPACE, POD, REPLICA_SET,
     STATEFUL_SET, VALIDATING_WEBHOOK_CONFIGURATION,
 };
+use kai_runtime::{Key, ResourceKind};
 use kai_scheduler::resources::POD_GROUP;
 use kai_sim::NodeGroup;
 use kai_testkit::workloads::{self, Case};
@@ -38,7 +40,7 @@ const SECRET: ResourceKind = ResourceKind {
 type RealCluster = TestCluster<Arc<Plane>>;
 
 /// The workloads by controller.
-const WORKLOADS: [(&str, &[&str]); 5] = [
+const WORKLOADS: [(&str, &[&str]); 6] = [
     ("jobset", &["jobset/any-order", "jobset/in-order", "jobset/depends-on"]),
     ("lws", &["leaderworkerset/two-groups", "leaderworkerset/segments"]),
     ("kuberay", &["raycluster/two-worker-groups", "rayjob/autoscaled"]),
@@ -54,10 +56,11 @@ const WORKLOADS: [(&str, &[&str]); 5] = [
             "jaxjob/three-workers",
         ],
     ),
+    ("trainer", &["trainjob/three-nodes"]),
 ];
 
 #[test]
-#[ignore = "needs workload controllers: cargo xtask kubernetes --with jobset,lws,kuberay,mpi-operator,training-operator --test"]
+#[ignore = "needs workload controllers: cargo xtask kubernetes --with jobset,lws,kuberay,mpi-operator,training-operator,trainer --test"]
 fn pods_of_real_controllers_are_grouped_and_run() {
     let programs = Programs::required(env!("CARGO_TARGET_TMPDIR"));
     // `KAI_WORKLOAD_CONTROLLERS=jobset,lws` runs only these.
@@ -67,13 +70,17 @@ fn pods_of_real_controllers_are_grouped_and_run() {
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let plane = Arc::new(Plane::start(&programs, "workload-controllers").await);
         for (name, cases) in WORKLOADS.iter().filter(|(name, _)| is_selected(name)) {
-            let mut controller = start(&plane, &programs, name).await;
+            let mut controllers = vec![start(&plane, &programs, name).await];
+            if *name == "trainer" {
+                // Its jobs are JobSets.
+                controllers.push(start(&plane, &programs, "jobset").await);
+            }
             let cluster = plane.test_cluster(&format!("real-{name}"), NodeGroup::gpu_nodes(2, 8)).await;
             cluster.create_queue("vision", 16).await;
             workload_kinds::define_topology(&cluster, 2).await;
             for case in *cases {
                 println!("{name}: {case}");
-                run_case(&cluster, &mut controller, &workload_kinds::case(case)).await;
+                run_case(&cluster, &mut controllers, &workload_kinds::case(case)).await;
             }
             for gang in GANGS.iter().filter(|gang| cases.contains(&gang.case)) {
                 println!("{name}: gang of {}", gang.case);
@@ -106,30 +113,37 @@ async fn start(plane: &Plane, programs: &Programs, name: &str) -> Controller {
 }
 
 /// Submits a workload, and waits until its pods run in the pod groups of its file.
-async fn run_case(cluster: &RealCluster, controller: &mut Controller, case: &Case) {
-    let manifest = case.objects().unwrap().remove(0);
+async fn run_case(cluster: &RealCluster, controllers: &mut [Controller], case: &Case) {
+    let mut objects = case.objects().unwrap();
+    let manifest = objects.remove(0);
     let kind = workload_kinds::resource(&manifest);
     let value = cluster.complete(&kind, manifest.clone());
     let expected = workloads::group(&case.objects().unwrap());
     let pods: u64 = expected.groups.iter().flat_map(|group| group.pods().into_values()).sum();
     // Its definition or its webhook may not be served yet.
     let deadline = tokio::time::Instant::now() + Duration::from_mins(3);
-    while let Err(error) = cluster.api().create_dynamic(&kind, cluster.namespace(), &value).await {
-        controller.keep_running(cluster.backend.control()).await.unwrap();
+    let create = async || {
+        for runtime in &objects {
+            set_runtime(cluster, runtime).await?;
+        }
+        cluster.api().create_dynamic(&kind, cluster.namespace(), &value).await
+    };
+    while let Err(error) = create().await {
+        keep_running(cluster, controllers).await;
         let late = tokio::time::Instant::now() > deadline;
-        assert!(!late, "{} is not accepted: {error}\n{}", case.name, controller.log());
+        assert!(!late, "{} is not accepted: {error}\n{}", case.name, controllers[0].log());
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     let pods = usize::try_from(pods).unwrap();
     let deadline = tokio::time::Instant::now() + Duration::from_mins(2);
     while cluster.running("").await < pods {
-        controller.keep_running(cluster.backend.control()).await.unwrap();
+        keep_running(cluster, controllers).await;
         let late = tokio::time::Instant::now() > deadline;
         let dump = if late { cluster.dump().await } else { String::new() };
-        assert!(!late, "{}: {pods} pods do not run\n{}\n{dump}", case.name, controller.log());
+        assert!(!late, "{}: {pods} pods do not run\n{}\n{dump}", case.name, controllers[0].log());
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    let recorded = record(cluster, &manifest, controller).await;
+    let recorded = record(cluster, &manifest, &controllers[0]).await;
     if std::env::var_os("UPDATE").is_some() {
         case.write_pods(&recorded).unwrap();
     } else {
@@ -139,6 +153,20 @@ async fn run_case(cluster: &RealCluster, controller: &mut Controller, case: &Cas
     workload_kinds::assert_groups(cluster, case).await;
     cluster.delete(&kind, object::name(&manifest)).await;
     workload_kinds::nothing_is_left(cluster).await;
+}
+
+async fn keep_running(cluster: &RealCluster, controllers: &mut [Controller]) {
+    for controller in controllers {
+        controller.keep_running(cluster.backend.control()).await.unwrap();
+    }
+}
+
+/// Creates or changes what a workload refers to, which is for the whole cluster.
+async fn set_runtime(cluster: &RealCluster, runtime: &Value) -> api::Result<()> {
+    let kind = ResourceKind { namespaced: false, ..workload_kinds::resource(runtime) };
+    cluster.api().ensure_dynamic(&kind, "", runtime).await?;
+    let key = Key::new("", object::name(runtime));
+    cluster.api().patch_dynamic(&kind, &key, Part::Main, runtime).await.map(|_| ())
 }
 
 /// A replica of which one pod too few fits waits whole; one more replica is one more group.
@@ -180,6 +208,10 @@ async fn record(cluster: &RealCluster, manifest: &Value, controller: &Controller
     let mut kinds = vec![REPLICA_SET, STATEFUL_SET, JOB];
     if workload.group == "ray.io" && *workload.kind != *"RayCluster" {
         kinds.push(cluster_kind);
+    }
+    if *workload.kind == *"TrainJob" {
+        let set = json!({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"});
+        kinds.push(workload_kinds::resource(&set));
     }
     kinds.push(POD);
     let mut objects = Vec::new();
@@ -274,6 +306,14 @@ fn reduced(value: &Value) -> Value {
         };
         let groups = value["spec"]["workerGroupSpecs"].as_array().into_iter().flatten().map(group);
         reduced["spec"] = json!({"workerGroupSpecs": groups.collect::<Vec<_>>()});
+    } else if object::kind(value) == "JobSet" {
+        let job = |of: &Value| {
+            let spec = &of["template"]["spec"];
+            let spec = json!({"parallelism": spec["parallelism"], "completions": spec["completions"]});
+            json!({"name": of["name"], "replicas": of["replicas"], "template": {"spec": spec}})
+        };
+        let jobs = value["spec"]["replicatedJobs"].as_array().into_iter().flatten().map(job);
+        reduced["spec"] = json!({"replicatedJobs": jobs.collect::<Vec<_>>()});
     }
     reduced
 }

@@ -1,6 +1,6 @@
 //! Gangs of real controllers: none of their pods runs while one too few fits, and they follow when the workload is scaled.
 
-use super::RealCluster;
+use super::{RealCluster, set_runtime};
 use crate::test_cluster::PodBuilder;
 use crate::workload_kinds;
 use kai_object as object;
@@ -136,19 +136,44 @@ pub(super) const GANGS: &[Gang] = &[
         changes: &[
             Change {
                 what: "it is suspended",
-                patch: |_| json!({"spec": {"suspend": true}}),
+                patch: |_| suspended(true),
                 pods: 0,
                 minimum: ("/spec/minSubGroup", 1),
             },
             Change {
                 what: "it goes on",
-                patch: |_| json!({"spec": {"suspend": false}}),
+                patch: |_| suspended(false),
+                pods: 3,
+                minimum: ("/spec/minSubGroup", 1),
+            },
+        ],
+    },
+    Gang {
+        case: "trainjob/three-nodes",
+        fits: 2,
+        early: 0,
+        required: 3,
+        pods: 3,
+        changes: &[
+            Change {
+                what: "it is suspended",
+                patch: |_| suspended(true),
+                pods: 0,
+                minimum: ("/spec/minSubGroup", 1),
+            },
+            Change {
+                what: "it goes on",
+                patch: |_| suspended(false),
                 pods: 3,
                 minimum: ("/spec/minSubGroup", 1),
             },
         ],
     },
 ];
+
+fn suspended(is: bool) -> Value {
+    json!({"spec": {"suspend": is}})
+}
 
 fn workers(roles: &str, replicas: u32) -> Value {
     json!({"spec": {roles: {"Worker": {"replicas": replicas}}}})
@@ -165,8 +190,12 @@ fn first_group(manifest: &Value, spec: &str, fields: &[(&str, u32)]) -> Value {
 
 impl Gang {
     pub(super) async fn waits_and_scales(&self, cluster: &RealCluster) {
-        let mut manifest = workload_kinds::case(self.case).objects().unwrap().remove(0);
-        set_gpus(&mut manifest);
+        let mut objects = workload_kinds::case(self.case).objects().unwrap();
+        objects.iter_mut().for_each(set_gpus);
+        let manifest = objects.remove(0);
+        for runtime in &objects {
+            set_runtime(cluster, runtime).await.unwrap();
+        }
         let kind = workload_kinds::resource(&manifest);
         let name = object::name(&manifest).to_owned();
         for number in self.fits..SLOTS {
