@@ -5,6 +5,7 @@
 
 mod finding;
 mod queues;
+mod time_limits;
 mod workloads;
 
 use crate::documents::{self, Document};
@@ -58,6 +59,7 @@ fn check(documents: &[Document], plugins: &PluginSet) -> Vec<Finding> {
     }
     queues::check(documents, &mut findings);
     workloads::check(documents, &mut findings);
+    time_limits::check(documents, &mut findings);
     findings.sort();
     findings.dedup();
     findings

@@ -93,7 +93,7 @@ fn amount(value: &Value) -> i64 {
 }
 
 /// The pods that a workload creates: itself, or every template in it.
-fn templates(document: &Document) -> Vec<Value> {
+pub(super) fn templates(document: &Document) -> Vec<Value> {
     let mut found = Vec::new();
     if document.kind() == "Pod" {
         found.push(document.object.clone());
