@@ -6,7 +6,7 @@
 //! Annotations that no rule reads, and messages, are left out.
 
 use kai_api::well_known::{annotation, label, label_value, name, priority_class};
-use kai_units::{Timestamp, quantity};
+use kai_units::{Quantity, Timestamp};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -265,7 +265,7 @@ fn name_text(text: &mut String, pass: &mut Pass) {
 /// A number, a quantity or a time.
 fn is_amount(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '+')
-        && (text.parse::<f64>().is_ok() || quantity::parse(text).is_ok() || text.parse::<Timestamp>().is_ok())
+        && (text.parse::<f64>().is_ok() || text.parse::<Quantity>().is_ok() || text.parse::<Timestamp>().is_ok())
 }
 
 /// Replaces names in the string literals of a CEL expression.
