@@ -37,7 +37,9 @@ pub(crate) fn run(args: &args::Snapshot, plugins: &PluginSet) -> Result<ExitCode
             let file = create(path)?;
             write(args, &snapshot, file).with_context(|| format!("cannot write `{}`", path.display()))?;
         }
-        Some(_) | None => write(args, &snapshot, std::io::stdout().lock()).context("cannot write the snapshot")?,
+        Some(_) | None => {
+            write(args, &snapshot, std::io::stdout().lock()).context("cannot write the snapshot")?
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -16,7 +16,8 @@ pub use claim::{
     DeviceClassInput, DeviceId, DeviceTaint, RequestAlternative, RequestMode, SliceInput, SliceNodes,
 };
 pub use group::{
-    Backoff, BackoffScope, GroupInput, LimitAction, SubGroupInput, TimeLimit, TopologyConstraint, TopologyInput,
+    Backoff, BackoffScope, GroupInput, LimitAction, SubGroupInput, TimeLimit, TopologyConstraint,
+    TopologyInput,
 };
 pub use kai_units::Key;
 pub use node::{

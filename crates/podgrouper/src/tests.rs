@@ -225,10 +225,17 @@ fn invalid_value_falls_through_to_the_next_source() {
 
 #[test]
 fn time_limit_is_inherited_from_one_object_and_owners_come_first() {
-    let limit = |span: &str| json!({"kai.scheduler/max-runtime": span, "kai.scheduler/max-runtime-action": "end"});
-    let of_owner = case(pod(json!({}), limit("1h")), vec![job(json!({}), json!({"kai.scheduler/max-runtime": "2h"}))]).ok();
+    let limit =
+        |span: &str| json!({"kai.scheduler/max-runtime": span, "kai.scheduler/max-runtime-action": "end"});
+    let of_owner =
+        case(pod(json!({}), limit("1h")), vec![job(json!({}), json!({"kai.scheduler/max-runtime": "2h"}))])
+            .ok();
     assert_eq!(of_owner.annotations.get("kai.scheduler/max-runtime").map(String::as_str), Some("2h"));
-    assert_eq!(of_owner.annotations.get("kai.scheduler/max-runtime-action"), None, "the parts belong together");
+    assert_eq!(
+        of_owner.annotations.get("kai.scheduler/max-runtime-action"),
+        None,
+        "the parts belong together"
+    );
     let of_pod = case(pod(json!({}), limit("1h")), vec![job(json!({}), json!({}))]).ok();
     assert_eq!(of_pod.annotations.get("kai.scheduler/max-runtime").map(String::as_str), Some("1h"));
     assert_eq!(of_pod.annotations.get("kai.scheduler/max-runtime-action").map(String::as_str), Some("end"));

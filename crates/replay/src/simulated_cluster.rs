@@ -46,12 +46,7 @@ impl SimulatedCluster {
             groups: BTreeMap::new(),
             queues: BTreeMap::new(),
             claims: Claims::default(),
-            run_times: min_runtimes
-                .into_iter()
-                .flatten()
-                .flatten()
-                .filter(|span| *span > Span(0))
-                .collect(),
+            run_times: min_runtimes.into_iter().flatten().flatten().filter(|span| *span > Span(0)).collect(),
             start_delay: Span(options.start_delay.0.max(0)),
             grace: Span(options.grace.0.max(0)),
         };

@@ -3,11 +3,11 @@
 use crate::evictions::by_preemptor;
 use crate::reader::ClusterView;
 use crate::verdicts::{self, Obstacle, VerdictView, obstacles};
+use kai_cache::translate::time_limit;
 use kai_engine::Cluster;
 use kai_engine::cluster::group::{Group, MemberKind};
 use kai_engine::cluster::pod::Status;
 use kai_engine::ids::{GroupIdx, MemberIdx};
-use kai_cache::translate::time_limit;
 use kai_engine::input::{Key, LimitAction};
 use kai_engine::outcome::Outcome;
 use kai_engine::verdict::{GroupVerdict, Verdict};

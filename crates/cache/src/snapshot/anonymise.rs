@@ -12,23 +12,62 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Fields whose texts belong to an API, to hardware or to time.
 const KEPT_FIELDS: [&str; 39] = [
-    "accessModes", "allocationMode", "apiGroup", "bindingMode", 
-    "effect", "expression", "extendedResourceName", "key", "matchAttribute", "distinctAttribute",
-    "matchLabelKeys", "mode", "nodeAffinityPolicy", "nodeTaintsPolicy", "operator", "phase",
-    "policy", "preemptibility", "preemptionPolicy", "protocol", "qosClass", "receivedResourceType",
-    "restartPolicy", "schedulerName", "status", "string", "topologyKey", "topologyPolicies", "type",
-    "unhealthyPodEvictionPolicy", "version", "volumeBindingMode", "volumeMode", "whenUnsatisfiable",
-    "requiredTopologyLevel", "preferredTopologyLevel", "nodeLabel", "resourceVersion",
+    "accessModes",
+    "allocationMode",
+    "apiGroup",
+    "bindingMode",
+    "effect",
+    "expression",
+    "extendedResourceName",
+    "key",
+    "matchAttribute",
+    "distinctAttribute",
+    "matchLabelKeys",
+    "mode",
+    "nodeAffinityPolicy",
+    "nodeTaintsPolicy",
+    "operator",
+    "phase",
+    "policy",
+    "preemptibility",
+    "preemptionPolicy",
+    "protocol",
+    "qosClass",
+    "receivedResourceType",
+    "restartPolicy",
+    "schedulerName",
+    "status",
+    "string",
+    "topologyKey",
+    "topologyPolicies",
+    "type",
+    "unhealthyPodEvictionPolicy",
+    "version",
+    "volumeBindingMode",
+    "volumeMode",
+    "whenUnsatisfiable",
+    "requiredTopologyLevel",
+    "preferredTopologyLevel",
+    "nodeLabel",
+    "resourceVersion",
     "portion",
 ];
 /// Fields that hold label keys or resource names.
-const KEY_FIELDS: [&str; 7] =
-    ["key", "topologyKey", "matchLabelKeys", "nodeLabel", "requiredTopologyLevel", "preferredTopologyLevel", "extendedResourceName"];
+const KEY_FIELDS: [&str; 7] = [
+    "key",
+    "topologyKey",
+    "matchLabelKeys",
+    "nodeLabel",
+    "requiredTopologyLevel",
+    "preferredTopologyLevel",
+    "extendedResourceName",
+];
 /// Fields without which a snapshot decides the same.
 const DROPPED_FIELDS: [&str; 6] =
     ["managedFields", "message", "reason", "image", "connectionString", "connectionStringEnvVar"];
 /// Kinds of owners and of objects in a snapshot; others may be a site's own.
-const KINDS: [&str; 8] = ["Pod", "Node", "Queue", "PodGroup", "Job", "ReplicaSet", "StatefulSet", "ResourceClaim"];
+const KINDS: [&str; 8] =
+    ["Pod", "Node", "Queue", "PodGroup", "Job", "ReplicaSet", "StatefulSet", "ResourceClaim"];
 /// What a device or a NUMA zone is, and how it is divided, comes from hardware and its driver.
 const HARDWARE_FIELDS: [&str; 3] = ["attributes", "counters", "zones"];
 /// Names in the domains of hardware vendors are those of drivers and device classes, which expressions contain.
@@ -41,21 +80,57 @@ const RESOURCE_MAPS: [&str; 6] = ["requests", "limits", "capacity", "allocatable
 const NAME_MAPS: [&str; 1] = ["usage"];
 /// Domains of keys that say nothing about a cluster.
 const PUBLIC_DOMAINS: [&str; 14] = [
-    "kubernetes.io", "k8s.io", "nvidia.com", "amd.com", "intel.com", "kai.scheduler", "run.ai", "ray.io", "kubeflow.org",
-    "x-k8s.io", "knative.dev", "grove.io", "karpenter.sh", "kubevirt.io",
+    "kubernetes.io",
+    "k8s.io",
+    "nvidia.com",
+    "amd.com",
+    "intel.com",
+    "kai.scheduler",
+    "run.ai",
+    "ray.io",
+    "kubeflow.org",
+    "x-k8s.io",
+    "knative.dev",
+    "grove.io",
+    "karpenter.sh",
+    "kubevirt.io",
 ];
 /// Labels whose values rules read, besides names.
 const VALUE_LABELS: [&str; 12] = [
-    label::PREEMPTIBILITY, label::TASK_PRIORITY, label::GPU_WORKER, label::CPU_WORKER, label::MIG_ENABLED, label::GPU_COUNT,
-    label::GPU_MEMORY, label::MIG_STRATEGY, label::FAKE_GPU, label::NUMA_NODE, label::RAY_NODE_TYPE, label::KUBEFLOW_JOB_ROLE,
+    label::PREEMPTIBILITY,
+    label::TASK_PRIORITY,
+    label::GPU_WORKER,
+    label::CPU_WORKER,
+    label::MIG_ENABLED,
+    label::GPU_COUNT,
+    label::GPU_MEMORY,
+    label::MIG_STRATEGY,
+    label::FAKE_GPU,
+    label::NUMA_NODE,
+    label::RAY_NODE_TYPE,
+    label::KUBEFLOW_JOB_ROLE,
 ];
 /// Annotations whose values are no names.
 const VALUE_ANNOTATIONS: [&str; 20] = [
-    annotation::GPU_FRACTION, annotation::GPU_MEMORY, annotation::GPU_FRACTION_NUM_DEVICES, annotation::MPS,
-    annotation::RECEIVED_RESOURCE_TYPE, annotation::STALE_SINCE, annotation::LAST_START, annotation::LAST_EVICTION,
-    annotation::SIMULATED_DURATION, annotation::SIMULATED_SUBMIT_AT, annotation::SIMULATED_RESTART, annotation::MAX_RUNTIME,
-    annotation::MAX_RUNTIME_ACTION, annotation::MAX_RUNTIME_GRACE_PERIOD, annotation::MAX_RUNTIME_WARNING,
-    annotation::MAX_RUNTIME_ENDED, annotation::NUMA_PREDICTED, annotation::NUMA_OBSERVED, annotation::EXTENDED_RESOURCE_CLAIM,
+    annotation::GPU_FRACTION,
+    annotation::GPU_MEMORY,
+    annotation::GPU_FRACTION_NUM_DEVICES,
+    annotation::MPS,
+    annotation::RECEIVED_RESOURCE_TYPE,
+    annotation::STALE_SINCE,
+    annotation::LAST_START,
+    annotation::LAST_EVICTION,
+    annotation::SIMULATED_DURATION,
+    annotation::SIMULATED_SUBMIT_AT,
+    annotation::SIMULATED_RESTART,
+    annotation::MAX_RUNTIME,
+    annotation::MAX_RUNTIME_ACTION,
+    annotation::MAX_RUNTIME_GRACE_PERIOD,
+    annotation::MAX_RUNTIME_WARNING,
+    annotation::MAX_RUNTIME_ENDED,
+    annotation::NUMA_PREDICTED,
+    annotation::NUMA_OBSERVED,
+    annotation::EXTENDED_RESOURCE_CLAIM,
     annotation::USAGE_HALF_LIFE,
 ];
 /// Annotations whose values are names.
@@ -63,9 +138,22 @@ const NAME_ANNOTATIONS: [&str; 3] =
     [annotation::POD_GROUP, annotation::GPU_FRACTION_CONTAINER, annotation::RESERVED_GPU];
 /// Texts with a meaning of their own, and names that every cluster has.
 const KEPT_TEXTS: [&str; 16] = [
-    label_value::TRUE, "false", label_value::DEFAULT_SUBGROUP, label_value::SCALING_POD, name::RESOURCE_RESERVATION,
-    name::SCHEDULER, priority_class::TRAIN, priority_class::BUILD, priority_class::BUILD_PREEMPTIBLE,
-    priority_class::INFERENCE, "system-cluster-critical", "system-node-critical", "head", "master", "launcher", "",
+    label_value::TRUE,
+    "false",
+    label_value::DEFAULT_SUBGROUP,
+    label_value::SCALING_POD,
+    name::RESOURCE_RESERVATION,
+    name::SCHEDULER,
+    priority_class::TRAIN,
+    priority_class::BUILD,
+    priority_class::BUILD_PREEMPTIBLE,
+    priority_class::INFERENCE,
+    "system-cluster-critical",
+    "system-node-critical",
+    "head",
+    "master",
+    "launcher",
+    "",
 ];
 /// Longest nesting that is read; deeper values are left out.
 const DEPTH_MAX: usize = 64;
@@ -124,7 +212,9 @@ fn each_part(snapshot: &mut Value, pass: &mut Pass) {
             version.split_once('/').is_none_or(|(group, _)| !group.contains('.') || is_public(group))
         });
     }
-    if let Some(Value::String(pool)) = snapshot.pointer_mut("/schedulerParams/partitionParams/NodePoolLabelValue") {
+    if let Some(Value::String(pool)) =
+        snapshot.pointer_mut("/schedulerParams/partitionParams/NodePoolLabelValue")
+    {
         name_text(pool, pass);
     }
     for pointer in ["/schedulerParams/partitionParams/NodePoolLabelKey", "/schedulerParams/queueLabelKey"] {
@@ -245,14 +335,27 @@ fn key_text(key: &mut String, pass: &mut Pass) {
 }
 
 fn is_public(domain: &str) -> bool {
-    let ends = |public: &&str| domain.strip_suffix(*public).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+    let ends = |public: &&str| {
+        domain.strip_suffix(*public).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
     PUBLIC_DOMAINS.iter().any(|public| ends(&public))
 }
 
 /// Keys without a domain that rules read.
 const KEPT_KEYS: [&str; 13] = [
-    label::PROJECT, label::PRIORITY_CLASS, label::USER, label::GPU_GROUP, label::SELECTED_NODE, label::APP, "cpu", "memory",
-    "pods", "ephemeral-storage", "storage", "metadata.name", "",
+    label::PROJECT,
+    label::PRIORITY_CLASS,
+    label::USER,
+    label::GPU_GROUP,
+    label::SELECTED_NODE,
+    label::APP,
+    "cpu",
+    "memory",
+    "pods",
+    "ephemeral-storage",
+    "storage",
+    "metadata.name",
+    "",
 ];
 
 fn name_text(text: &mut String, pass: &mut Pass) {
@@ -265,7 +368,9 @@ fn name_text(text: &mut String, pass: &mut Pass) {
 /// A number, a quantity or a time.
 fn is_amount(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '+')
-        && (text.parse::<f64>().is_ok() || text.parse::<Quantity>().is_ok() || text.parse::<Timestamp>().is_ok())
+        && (text.parse::<f64>().is_ok()
+            || text.parse::<Quantity>().is_ok()
+            || text.parse::<Timestamp>().is_ok())
 }
 
 /// Replaces names in the string literals of a CEL expression.
@@ -275,7 +380,9 @@ fn literals(text: &mut String, pass: &mut Pass) {
         let parts: Vec<String> = text
             .split(quote)
             .enumerate()
-            .map(|(at, part)| names.get(part).filter(|_| at % 2 == 1).cloned().unwrap_or_else(|| part.to_owned()))
+            .map(|(at, part)| {
+                names.get(part).filter(|_| at % 2 == 1).cloned().unwrap_or_else(|| part.to_owned())
+            })
             .collect();
         *text = parts.join(&quote.to_string());
     }
@@ -297,15 +404,21 @@ mod tests {
                 "spec": {"nodeName": "berlin-2", "schedulerName": "kai-scheduler"}, "status": {"phase": "Running", "message": "on berlin-2"}}],
         }});
         let names = anonymise(&mut snapshot);
-        let node = |at: usize| snapshot["rawObjects"]["nodes"][at]["metadata"]["name"].as_str().unwrap_or_default();
+        let node =
+            |at: usize| snapshot["rawObjects"]["nodes"][at]["metadata"]["name"].as_str().unwrap_or_default();
         assert!(node(1) < node(0), "`berlin-10` sorts before `berlin-2`");
         let pod = &snapshot["rawObjects"]["pods"][0];
         assert_eq!(pod["spec"]["nodeName"], node(0));
-        assert_eq!(pod["metadata"]["annotations"], json!({"pod-group-name": names["secret-project"], "gpu-fraction": "0.5"}));
+        assert_eq!(
+            pod["metadata"]["annotations"],
+            json!({"pod-group-name": names["secret-project"], "gpu-fraction": "0.5"})
+        );
         assert_eq!(pod["status"], json!({"phase": "Running"}));
         let labels = &snapshot["rawObjects"]["nodes"][0]["metadata"]["labels"];
         assert_eq!(labels["kubernetes.io/hostname"], node(0));
-        let level = snapshot["rawObjects"]["topologies"][0]["spec"]["levels"][0]["nodeLabel"].as_str().unwrap_or_default();
+        let level = snapshot["rawObjects"]["topologies"][0]["spec"]["levels"][0]["nodeLabel"]
+            .as_str()
+            .unwrap_or_default();
         assert_eq!(labels[level], names["r7"].as_str());
         let text = snapshot.to_string();
         for name in ["berlin", "acme", "secret", "r7"] {
@@ -318,7 +431,11 @@ mod tests {
         let mut snapshot = json!({"rawObjects": {"nodes": [{"metadata": {"name": "berlin"}}],
             "deviceClasses": [{"spec": {"selectors": [{"cel": {"expression": "device.driver == \"gpu.nvidia.com\" && x == \"berlin\""}}]}}]}});
         let names = anonymise(&mut snapshot);
-        let expression = &snapshot["rawObjects"]["deviceClasses"][0]["spec"]["selectors"][0]["cel"]["expression"];
-        assert_eq!(*expression, format!("device.driver == \"gpu.nvidia.com\" && x == \"{}\"", names["berlin"]));
+        let expression =
+            &snapshot["rawObjects"]["deviceClasses"][0]["spec"]["selectors"][0]["cel"]["expression"];
+        assert_eq!(
+            *expression,
+            format!("device.driver == \"gpu.nvidia.com\" && x == \"{}\"", names["berlin"])
+        );
     }
 }

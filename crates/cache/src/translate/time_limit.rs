@@ -37,11 +37,7 @@ pub fn translate(
         Some(END) => Some(LimitAction::End),
         Some(other) => {
             let problem = format!("{} is not an action, so the limit has no effect", quoted(other));
-            report.warn(
-                field(MAX_RUNTIME_ACTION),
-                problem,
-                format!("write `{PREEMPTIBLE}` or `{END}`"),
-            );
+            report.warn(field(MAX_RUNTIME_ACTION), problem, format!("write `{PREEMPTIBLE}` or `{END}`"));
             None
         }
     };

@@ -46,7 +46,9 @@ fn limit(object: &Value) -> (Option<TimeLimit>, Vec<String>) {
     let key = Key::new("", "");
     let mut report = Report::on(Kind::PodGroup, &key);
     let limit = time_limit::translate(Some(&annotations), &mut report);
-    let text = |finding: kai_cache::Finding| format!("`{}`: {}; hint: {}", finding.field, finding.problem, finding.hint);
+    let text = |finding: kai_cache::Finding| {
+        format!("`{}`: {}; hint: {}", finding.field, finding.problem, finding.hint)
+    };
     (limit, report.into_findings().into_iter().map(text).collect())
 }
 
@@ -68,9 +70,10 @@ impl<'a> Queues<'a> {
 
     /// A limit that a minimum run time on the path exceeds.
     fn below_minimum(&self, queue: &str, limit: TimeLimit) -> Option<String> {
-        for (field, pointer) in
-            [("preemptMinRuntime", "/spec/preemptMinRuntime"), ("reclaimMinRuntime", "/spec/reclaimMinRuntime")]
-        {
+        for (field, pointer) in [
+            ("preemptMinRuntime", "/spec/preemptMinRuntime"),
+            ("reclaimMinRuntime", "/spec/reclaimMinRuntime"),
+        ] {
             let min = |of: &&Document| duration::parse_extended(object::str_at(&of.object, pointer)).ok();
             let path = self.path(queue);
             let Some((of, min)) = path.iter().find_map(|of| Some((of.name(), min(of)?))) else { continue };

@@ -52,7 +52,9 @@ fn router(simulator: Simulator) -> Router {
 }
 
 async fn handle(State(simulator): State<Simulator>, request: Request) -> Response {
-    let mut response = answer(&simulator, request).await.unwrap_or_else(|(status, text)| (status, text + "\n").into_response());
+    let mut response = answer(&simulator, request)
+        .await
+        .unwrap_or_else(|(status, text)| (status, text + "\n").into_response());
     if simulator.allows_any_origin {
         for (name, value) in [
             (header::ACCESS_CONTROL_ALLOW_ORIGIN, "*"),
@@ -88,7 +90,9 @@ async fn answer(simulator: &Simulator, request: Request) -> Result<Response, Ref
         Ok(Ok(Ok(json))) => Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response()),
         Ok(Ok(Err(problem))) => Err((StatusCode::BAD_REQUEST, format!("{problem:#}"))),
         Ok(Err(_)) => refuse(StatusCode::INTERNAL_SERVER_ERROR, "the division failed; hint: report a bug"),
-        Err(_) => refuse(StatusCode::SERVICE_UNAVAILABLE, "the division takes too long; hint: send fewer queues"),
+        Err(_) => {
+            refuse(StatusCode::SERVICE_UNAVAILABLE, "the division takes too long; hint: send fewer queues")
+        }
     }
 }
 
@@ -96,7 +100,9 @@ async fn read_body(body: Body) -> Result<Vec<u8>, Refusal> {
     let seconds = REQUEST_TIMEOUT.as_secs();
     let too_slow = || (StatusCode::REQUEST_TIMEOUT, format!("the request took longer than {seconds} s"));
     let too_large = || {
-        let text = format!("the request cannot be read, or has more than {BODY_BYTES_MAX} bytes; hint: send fewer queues");
+        let text = format!(
+            "the request cannot be read, or has more than {BODY_BYTES_MAX} bytes; hint: send fewer queues"
+        );
         (StatusCode::PAYLOAD_TOO_LARGE, text)
     };
     let read = timeout(REQUEST_TIMEOUT, to_bytes(body, BODY_BYTES_MAX)).await.map_err(|_| too_slow())?;

@@ -282,8 +282,12 @@ fn fair_share_simulator_answers_over_http_as_for_files() {
     assert_eq!(status, 200, "{response}");
     assert!(response.to_lowercase().contains("content-type: application/json"), "{response}");
     assert!(response.ends_with(expected.trim_end()) || response.ends_with(&expected), "{response}");
-    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/simulating.md"));
-    assert!(page.expect("the page is there").contains(expected.trim_end()), "the page has this answer: {expected}");
+    let page =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/simulating.md"));
+    assert!(
+        page.expect("the page is there").contains(expected.trim_end()),
+        "the page has this answer: {expected}"
+    );
     assert!(!response.to_lowercase().contains("access-control"), "{response}");
 }
 
@@ -295,7 +299,13 @@ fn fair_share_simulator_refuses_with_a_sentence() {
         ("GET", "/simulate", &b""[..], 405, "send a POST request"),
         ("POST", "/", b"{}", 404, "/simulate"),
         ("POST", "/simulate", b"{", 400, "not JSON"),
-        ("POST", "/simulate", br#"{"totalResource": {"GPU": "many"}, "queues": []}"#, 400, "`GPU` is not a number"),
+        (
+            "POST",
+            "/simulate",
+            br#"{"totalResource": {"GPU": "many"}, "queues": []}"#,
+            400,
+            "`GPU` is not a number",
+        ),
         ("POST", "/simulate", &large, 413, "hint: send fewer queues"),
     ] {
         let (found, response) = listener.send(method, path, body);

@@ -20,8 +20,8 @@ mod workload_controllers;
 use crate::test_cluster::TestCluster;
 use crate::{
     admission, bind_failures, consolidation, disruption_budgets, eviction, gang_scheduling, gpu_sharing,
-    historical_usage, node_failure, queue_limits, quick_start, resource_claims, time_based_transitions, time_limits,
-    topology, workload_kinds,
+    historical_usage, node_failure, queue_limits, quick_start, resource_claims, time_based_transitions,
+    time_limits, topology, workload_kinds,
 };
 use control_plane::Plane;
 use futures::{FutureExt as _, StreamExt as _};

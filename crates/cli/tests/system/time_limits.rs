@@ -42,7 +42,9 @@ async fn day_long_limit_warns_ten_minutes_before_and_acts_after_the_grace_period
     let warnings = cluster.event_messages("MaxRuntimeApproaching", &group).await;
     let [warning] = warnings.as_slice() else { panic!("one warning: {warnings:?}") };
     assert!(warning.contains("its maximum run time of 24h0m0s at "), "{warning}");
-    assert!(warning.ends_with("After a grace period of 1h0m0s its pods are evicted, and it is not started again"));
+    assert!(
+        warning.ends_with("After a grace period of 1h0m0s its pods are evicted, and it is not started again")
+    );
     cluster.sleep(Duration::from_mins(60)).await;
     assert_eq!(cluster.running("train").await, 2, "the grace period has not passed");
     cluster.sleep(Duration::from_mins(10)).await;

@@ -92,12 +92,7 @@ fn is_protected(before: &Cluster, args: &MinRuntime, batch: &EvictionBatch, vict
 }
 
 /// No disruption budget is exceeded; `ended` are pods that budgets do not protect.
-pub(super) fn budgets(
-    before: &Cluster,
-    after: &After,
-    ended: &BTreeSet<PodIdx>,
-    findings: &mut Findings,
-) {
+pub(super) fn budgets(before: &Cluster, after: &After, ended: &BTreeSet<PodIdx>, findings: &mut Findings) {
     if before.budgets.is_empty() {
         return;
     }

@@ -9,7 +9,9 @@ use crate::outcome::{Decision, EvictionReason, Outcome};
 use std::collections::BTreeSet;
 
 pub(super) fn check(before: &Cluster, after: &After, outcome: &Outcome, findings: &mut Findings) {
-    for index in evicted(before, outcome).into_iter().filter_map(|pod| before.pods[pod].group).collect::<BTreeSet<_>>() {
+    for index in
+        evicted(before, outcome).into_iter().filter_map(|pod| before.pods[pod].group).collect::<BTreeSet<_>>()
+    {
         let (group, key) = (&before.groups[index], before.group_key(index));
         if group.ended.is_none() {
             let what = format!("group `{key}` is evicted at a time limit but has not ended");
@@ -41,7 +43,9 @@ pub(super) fn check(before: &Cluster, after: &After, outcome: &Outcome, findings
 /// Pods that are evicted at a time limit; disruption budgets do not count them.
 pub(super) fn evicted(before: &Cluster, outcome: &Outcome) -> BTreeSet<PodIdx> {
     let pod = |decision: &Decision| match decision {
-        Decision::Evict { pod, why, .. } if matches!(**why, EvictionReason::TimeLimit { .. }) => before.pod(pod),
+        Decision::Evict { pod, why, .. } if matches!(**why, EvictionReason::TimeLimit { .. }) => {
+            before.pod(pod)
+        }
         Decision::Evict { .. } | Decision::Bind(_) | Decision::Pipeline { .. } => None,
     };
     outcome.decisions.iter().filter_map(pod).collect()

@@ -24,7 +24,10 @@ impl SchedulerLoop {
             self.annotations.set(&notice.group, GroupTimestamp::Ended, Some(now));
             annotated.push(notice.group.clone());
             self.metrics.max_runtime_reached.with_label_values(&["end"]).inc();
-            let message = format!("The workload reached {}: its pods are evicted, and it is not started again", limit_of(notice));
+            let message = format!(
+                "The workload reached {}: its pods are evicted, and it is not started again",
+                limit_of(notice)
+            );
             self.report_limit(&notice.group, "MaxRuntimeReached", message);
         }
         let exceeded: BTreeSet<Key> = notices.exceeded.iter().map(|notice| notice.group.clone()).collect();

@@ -23,7 +23,9 @@ fn decisions(value: &Value, name: impl Fn(&str) -> String) -> Vec<String> {
     let key = |key: &kai_engine::input::Key| format!("{}/{}", name(&key.namespace), name(&key.name));
     let line = |decision: &Decision| match decision {
         Decision::Bind(bind) => format!("bind {} {}", key(&bind.pod), name(&bind.node)),
-        Decision::Pipeline { pod, node, moved, .. } => format!("pipeline {} {} {moved}", key(pod), name(node)),
+        Decision::Pipeline { pod, node, moved, .. } => {
+            format!("pipeline {} {} {moved}", key(pod), name(node))
+        }
         Decision::Evict { pod, preemptor, action, .. } => {
             format!("evict {} {:?} {action}", key(pod), preemptor.as_ref().map(key))
         }
@@ -48,7 +50,9 @@ fn identifying(value: &Value, field: &str, found: &mut BTreeSet<String>) {
             }
         }
         Value::Array(items) => items.iter().for_each(|item| identifying(item, field, found)),
-        Value::String(text) if ["nodeName", "queue", "parentQueue", "claimName", "topology"].contains(&field) => {
+        Value::String(text)
+            if ["nodeName", "queue", "parentQueue", "claimName", "topology"].contains(&field) =>
+        {
             found.insert(text.clone());
         }
         Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
@@ -59,7 +63,8 @@ fn identifying(value: &Value, field: &str, found: &mut BTreeSet<String>) {
 fn anonymised_random_clusters_decide_alike_up_to_renaming_and_keep_no_name() {
     let archive = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/conformance/random.zip"));
     let mut archive = zip::ZipArchive::new(File::open(archive).unwrap()).unwrap();
-    let files: Vec<String> = archive.file_names().filter(|name| name.ends_with(".json")).map(str::to_owned).collect();
+    let files: Vec<String> =
+        archive.file_names().filter(|name| name.ends_with(".json")).map(str::to_owned).collect();
     assert_eq!(files.len(), 200);
     // Classes of every cluster are no secret.
     let public = BTreeSet::from(["train", "build", "inference", "build-preemptible", "default", "main"]);
