@@ -13,9 +13,13 @@ use crate::outcome::{EvictionReason, TIME_LIMIT};
 use crate::time_limit::ends;
 
 pub(crate) fn run(run: &mut Run<'_, '_>) {
+    let now = run.cycle.now;
     let concerned = |group: &GroupIdx| {
         let g = &run.plan.groups[*group];
-        g.present && g.active_allocated() > 0
+        let is_due = || {
+            g.last_start.is_none() || run.plan.running_limits(*group).any(|limit| limit.warning_at() <= now)
+        };
+        g.present && g.active_allocated() > 0 && (g.ended.is_some() || is_due())
     };
     let groups: Vec<GroupIdx> = run.plan.limited_groups().into_iter().filter(concerned).collect();
     let mut groups: Vec<(Key, GroupIdx)> =
