@@ -53,7 +53,8 @@ const KEPT_FIELDS: [&str; 39] = [
     "portion",
 ];
 /// Fields that hold label keys or resource names.
-const KEY_FIELDS: [&str; 7] = [
+const KEY_FIELDS: [&str; 8] = [
+    "apiVersion",
     "key",
     "topologyKey",
     "matchLabelKeys",
@@ -66,8 +67,26 @@ const KEY_FIELDS: [&str; 7] = [
 const DROPPED_FIELDS: [&str; 6] =
     ["managedFields", "message", "reason", "image", "connectionString", "connectionStringEnvVar"];
 /// Kinds of owners and of objects in a snapshot; others may be a site's own.
-const KINDS: [&str; 8] =
-    ["Pod", "Node", "Queue", "PodGroup", "Job", "ReplicaSet", "StatefulSet", "ResourceClaim"];
+const KINDS: [&str; 18] = [
+    "Pod",
+    "Node",
+    "Queue",
+    "PodGroup",
+    "Job",
+    "ReplicaSet",
+    "StatefulSet",
+    "ResourceClaim",
+    "Topology",
+    "PriorityClass",
+    "BindRequest",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "StorageClass",
+    "DeviceClass",
+    "ResourceSlice",
+    "ConfigMap",
+    "Namespace",
+];
 /// What a device or a NUMA zone is, and how it is divided, comes from hardware and its driver.
 const HARDWARE_FIELDS: [&str; 3] = ["attributes", "counters", "zones"];
 /// Names in the domains of hardware vendors are those of drivers and device classes, which expressions contain.
@@ -234,6 +253,7 @@ fn visit(value: &mut Value, field: &str, depth: usize, pass: &mut Pass) {
         Value::Array(items) => items.iter_mut().for_each(|item| visit(item, field, depth - 1, pass)),
         Value::String(text) if field == "expression" => literals(text, pass),
         Value::String(text) if field == "kind" && KINDS.contains(&text.as_str()) => {}
+        Value::String(text) if field == "apiVersion" && !text.contains('.') => {}
         Value::String(text) if KEY_FIELDS.contains(&field) => key_text(text, pass),
         Value::String(_) if KEPT_FIELDS.contains(&field) || field.ends_with("Time") => {}
         Value::String(_) if field.ends_with("Timestamp") => {}
