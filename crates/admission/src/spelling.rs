@@ -15,7 +15,7 @@ const LABELS: [&str; 6] = [
 ];
 
 /// Annotations that users write on workloads.
-const ANNOTATIONS: [&str; 16] = [
+const ANNOTATIONS: [&str; 19] = [
     annotation::POD_GROUP,
     annotation::SKIP_GROUPING,
     annotation::GPU_FRACTION,
@@ -25,6 +25,9 @@ const ANNOTATIONS: [&str; 16] = [
     annotation::SHARED_GPU_CONFIG_MAP,
     annotation::PREEMPTION_DELAY,
     annotation::STALENESS_GRACE_PERIOD,
+    annotation::MAX_RUNTIME,
+    annotation::MAX_RUNTIME_ACTION,
+    annotation::MAX_RUNTIME_GRACE_PERIOD,
     annotation::TOPOLOGY,
     annotation::TOPOLOGY_REQUIRED,
     annotation::TOPOLOGY_PREFERRED,

@@ -173,6 +173,16 @@ pub mod annotation {
     pub const PREEMPTION_DELAY: &str = "kai.scheduler/preemption-delay";
     /// How long a workload may run below its minimum; negative is unlimited.
     pub const STALENESS_GRACE_PERIOD: &str = "kai.scheduler/staleness-grace-period";
+    /// Maximum run time of a workload, a pod group, or the groups of a queue, such as `8h`.
+    pub const MAX_RUNTIME: &str = "kai.scheduler/max-runtime";
+    /// What follows after the maximum run time: `preemptible`, which is the default, or `end`.
+    pub const MAX_RUNTIME_ACTION: &str = "kai.scheduler/max-runtime-action";
+    /// Time after the maximum run time until the action; none when absent.
+    pub const MAX_RUNTIME_GRACE_PERIOD: &str = "kai.scheduler/max-runtime-grace-period";
+    /// When the users of a pod group were last warned of its maximum run time.
+    pub const MAX_RUNTIME_WARNING: &str = "kai.scheduler/max-runtime-warning-timestamp";
+    /// When a pod group ended at its maximum run time. It is not started again while it has this annotation.
+    pub const MAX_RUNTIME_ENDED: &str = "kai.scheduler/max-runtime-ended-timestamp";
     /// Topology of a workload.
     pub const TOPOLOGY: &str = "kai.scheduler/topology";
     /// Level inside one domain of which a workload must run.

@@ -4,17 +4,19 @@
 //! object by object into the reduced form, so the text is never in memory as a whole.
 //! Beyond KAI's content there may be a member `replay` with further input of a cycle.
 
+mod anonymise;
 mod params;
 mod read;
 mod scan;
 mod write;
 
+pub use anonymise::anonymise;
 pub use params::{
     Assumed, AssumedEviction, Discovery, GroupVersion, Names, Replay, SchedulerParams, ServerVersion,
 };
 pub use read::{read, read_file, read_objects};
 pub use scan::{Limits, ScanError};
-pub use write::{Contents, write_json, write_zip};
+pub use write::{Contents, write_json, write_zip, write_zip_text};
 
 use crate::cache::Cache;
 use crate::config_file::{ConfigError, SchedulerConfig};

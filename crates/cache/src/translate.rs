@@ -15,3 +15,4 @@ pub mod request;
 pub mod selector;
 pub mod spec;
 pub mod storage;
+pub mod time_limit;

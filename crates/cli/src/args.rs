@@ -4,6 +4,7 @@ mod group;
 mod lint;
 mod migrate;
 mod simulate;
+mod snapshot;
 #[cfg(feature = "embedded")]
 mod up;
 mod view;
@@ -12,6 +13,7 @@ pub(crate) use group::{Format, Group};
 pub(crate) use lint::Lint;
 pub(crate) use migrate::{Migrate, MigrateCheck, MigrateCommand};
 pub(crate) use simulate::Simulate;
+pub(crate) use snapshot::Snapshot;
 #[cfg(feature = "embedded")]
 pub(crate) use up::Up;
 pub(crate) use view::{Jobs, Nodes, Queues, View, Why};
@@ -54,6 +56,8 @@ pub(crate) enum Command {
     Plan(Plan),
     /// Simulate scheduling cycles over virtual time: utilisation, waiting times, evictions and shares.
     Simulate(Box<Simulate>),
+    /// Write a snapshot of a cluster to a file, for `kai plan`, `kai simulate` and bug reports.
+    Snapshot(Snapshot),
     /// Check manifests and scheduler configurations offline: what would be refused, and what is surely not intended.
     Lint(Lint),
     /// Display the pod groups that workloads would get, before they are submitted.

@@ -14,6 +14,7 @@ mod migrate;
 mod plan;
 mod render;
 mod simulate;
+mod snapshot;
 #[cfg(feature = "embedded")]
 mod up;
 mod view;
@@ -64,6 +65,7 @@ fn perform(args: Args, extensions: &Extensions) -> Result<ExitCode> {
         Command::Why(args) => view::run(&args.view, view::Subject::Why(&args.name), plugins),
         Command::Plan(args) => plan::run(&args, plugins),
         Command::Simulate(args) => simulate::run(&args, plugins),
+        Command::Snapshot(args) => snapshot::run(&args, plugins),
         Command::Lint(args) => lint::run(&args, plugins),
         Command::Group(args) => group::run(&args),
         Command::Migrate(args) => migrate::run(&args, plugins),

@@ -6,6 +6,7 @@
 mod finding;
 mod gangs;
 mod queues;
+mod time_limits;
 mod workloads;
 
 use crate::documents::{self, Document};
@@ -59,6 +60,7 @@ fn check(documents: &[Document], plugins: &PluginSet) -> Vec<Finding> {
     }
     queues::check(documents, &mut findings);
     workloads::check(documents, &mut findings);
+    time_limits::check(documents, &mut findings);
     findings.sort();
     findings.dedup();
     findings

@@ -9,6 +9,7 @@ mod fields;
 mod html;
 mod input;
 mod json;
+mod listen;
 mod progress;
 mod queue_tree;
 mod request;
@@ -49,6 +50,9 @@ struct Simulated {
 }
 
 pub(crate) fn run(args: &args::Simulate, plugins: &PluginSet) -> Result<ExitCode> {
+    if let Some(address) = &args.listen {
+        return listen::run(address, args.enable_cors);
+    }
     let options = Request::new(args, plugins)?;
     for file in &args.files {
         match input::read(file)? {

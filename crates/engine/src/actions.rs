@@ -4,3 +4,4 @@ pub(crate) mod allocate;
 pub(crate) mod custom;
 pub(crate) mod evict;
 pub(crate) mod stale_gang_eviction;
+pub(crate) mod time_limit;

@@ -17,6 +17,7 @@ mod node;
 mod protection;
 mod queue;
 mod queue_allocation;
+mod time_limit;
 mod topology;
 
 use crate::cluster::Cluster;
@@ -68,6 +69,8 @@ pub enum Invariant {
     Reclaim,
     /// Groups keep their minimum until their minimum run time has elapsed.
     MinRuntime,
+    /// Groups end at their maximum run time, as a whole and for good.
+    TimeLimit,
     /// Disruption budgets are respected.
     DisruptionBudget,
     /// Every pending group has exactly one verdict.
@@ -101,6 +104,7 @@ pub fn audit(before: &Cluster, policy: &Policy, outcome: &Outcome) -> Vec<Violat
     gang::check(before, &after, &mut findings);
     gang::check_losses(before, &after, &mut findings);
     eviction::check(before, policy, &after, outcome, &mut findings);
+    time_limit::check(before, &after, outcome, &mut findings);
     if policy.registry.builtin.predicates {
         constraints::check(before, policy, &after, &mut findings);
     }

@@ -105,6 +105,8 @@ pub struct Cluster {
     /// Groups with unplaced pods when a cycle begins.
     pending: BTreeSet<GroupIdx>,
     stale: BTreeSet<GroupIdx>,
+    /// Groups that have a time limit of their own, or have ended at one.
+    pub(crate) limited: BTreeSet<GroupIdx>,
     /// Pods whose deletion began before this time are stuck.
     stuck_before: Timestamp,
     /// Time of the last cycle.
@@ -195,6 +197,7 @@ impl Cluster {
             with_volumes: BTreeSet::new(),
             pending: BTreeSet::new(),
             stale: BTreeSet::new(),
+            limited: BTreeSet::new(),
             stuck_before: Timestamp(i64::MIN),
             refreshed_at: Timestamp(i64::MIN),
             pod_order: Vec::new(),

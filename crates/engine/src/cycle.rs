@@ -69,6 +69,7 @@ pub fn plan_observed(
     let start = run.plan.mark();
     run.call_hooks(Moment::Open);
     run.plan.observe(&policy.registry.allocation_handlers);
+    actions::time_limit::run(&mut run);
     for action in &policy.actions {
         run.observer.action_begins(action.name());
         act(&mut run, *action);

@@ -210,6 +210,7 @@ fn node_fit(verdict: &Verdict) -> Option<&NodeFit> {
         | Verdict::NoVictims(_)
         | Verdict::WaitingForVictims { .. }
         | Verdict::InBackoff { .. }
+        | Verdict::TimeLimitReached { .. }
         | Verdict::Quarantined(_) => None,
     }
 }
@@ -239,6 +240,7 @@ fn explain<'a>(group: &'a GroupVerdict, verdict: &'a Verdict) -> Vec<FitError<'a
         | Verdict::InvalidGroup(_)
         | Verdict::BeyondQueueDepth { .. }
         | Verdict::InBackoff { .. }
+        | Verdict::TimeLimitReached { .. }
         | Verdict::EvictionBackoff { .. }
         | Verdict::Quarantined(_) => {
             vec![FitError::new(ReasonCode::Unschedulable, plain(verdict, &group.queue).text)]

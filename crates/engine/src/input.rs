@@ -15,7 +15,10 @@ pub use claim::{
     ClaimAllocation, ClaimConstraint, ClaimDevice, ClaimInput, ClaimRequest, CounterSet, Device,
     DeviceClassInput, DeviceId, DeviceTaint, RequestAlternative, RequestMode, SliceInput, SliceNodes,
 };
-pub use group::{Backoff, BackoffScope, GroupInput, SubGroupInput, TopologyConstraint, TopologyInput};
+pub use group::{
+    Backoff, BackoffScope, GroupInput, LimitAction, SubGroupInput, TimeLimit, TopologyConstraint,
+    TopologyInput,
+};
 pub use kai_units::Key;
 pub use node::{
     GpuMemory, MigStrategy, NodeCondition, NodeInput, NumaPolicy, NumaScope, NumaTopology, NumaZone,

@@ -36,6 +36,7 @@ pub mod storage;
 pub mod terms;
 #[cfg(test)]
 mod test_cluster;
+pub mod time_limit;
 pub mod topology;
 pub mod verdict;
 

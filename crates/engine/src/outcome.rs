@@ -3,7 +3,7 @@
 use crate::carry_over::CarryOver;
 use crate::input::{
     ClaimAllocation, ClaimDevice, ClaimInput, ClaimRequest, Key, NumaAmount, Received, RequestAlternative,
-    RequestMode,
+    RequestMode, TimeLimit,
 };
 use crate::resource::PerResource;
 use crate::verdict::GroupVerdict;
@@ -37,10 +37,47 @@ pub struct Outcome {
     pub started: Vec<Key>,
     /// Groups whose stale-since timestamp changed: the new timestamp, or none.
     pub staleness: Vec<(Key, Option<Timestamp>)>,
+    /// Groups that time limits concern in this cycle.
+    pub time_limits: TimeLimitNotices,
     /// Hash of everything above.
     pub hash: u64,
     /// Panics of plugins, by plugin in the configured order.
     pub plugin_failures: Vec<PluginFailure>,
+}
+
+/// Groups that are close to, at or beyond their maximum run time, each by (namespace, name).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TimeLimitNotices {
+    /// Groups whose users have to be warned now; the caller records the time as [`GroupInput::limit_warned`].
+    ///
+    /// [`GroupInput::limit_warned`]: crate::input::GroupInput::limit_warned
+    pub warn: Vec<LimitNotice>,
+    /// Groups that are preemptible because of a limit, in every cycle while they run.
+    pub exceeded: Vec<LimitNotice>,
+    /// Groups that end now; the caller records the time as [`GroupInput::ended`], and the next cycle evicts them.
+    ///
+    /// [`GroupInput::ended`]: crate::input::GroupInput::ended
+    pub end: Vec<LimitNotice>,
+}
+
+impl TimeLimitNotices {
+    /// No group is concerned.
+    pub fn is_empty(&self) -> bool {
+        self.warn.is_empty() && self.exceeded.is_empty() && self.end.is_empty()
+    }
+}
+
+/// A group and one of its time limits.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LimitNotice {
+    /// The group.
+    pub group: Key,
+    /// The queue that has the limit; `None` for the group's own.
+    pub queue: Option<String>,
+    /// The limit.
+    pub limit: TimeLimit,
+    /// When the group reaches it.
+    pub reached: Timestamp,
 }
 
 /// A plugin whose callback panicked.
@@ -76,6 +113,9 @@ impl Cause {
         }
     }
 }
+
+/// The name of evictions at the end of a maximum run time; no action of the configuration has it.
+pub const TIME_LIMIT: &str = "timelimit";
 
 /// One decision.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -157,6 +197,11 @@ pub enum EvictionReason {
     Stale {
         /// Since when, in microseconds since the epoch.
         since: i64,
+    },
+    /// The group ran for its maximum run time and ends.
+    TimeLimit {
+        /// When it reached the limit, in microseconds since the epoch.
+        ended: i64,
     },
     /// The action of a plugin evicted it.
     Custom {

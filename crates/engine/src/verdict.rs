@@ -110,6 +110,11 @@ pub enum Verdict {
         /// Time of the next attempt, in microseconds since the epoch.
         until: i64,
     },
+    /// It ran for its maximum run time and has ended; it is not placed again.
+    TimeLimitReached {
+        /// When it ended, in microseconds since the epoch.
+        ended: i64,
+    },
     /// Planning this group failed with an internal error; the cycle skips it.
     Quarantined(String),
 }

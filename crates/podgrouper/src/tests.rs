@@ -234,6 +234,38 @@ fn invalid_value_falls_through_to_the_next_source() {
 }
 
 #[test]
+fn time_limit_is_inherited_from_one_object_and_owners_come_first() {
+    let limit =
+        |span: &str| json!({"kai.scheduler/max-runtime": span, "kai.scheduler/max-runtime-action": "end"});
+    let of_owner =
+        case(pod(json!({}), limit("1h")), vec![job(json!({}), json!({"kai.scheduler/max-runtime": "2h"}))])
+            .ok();
+    assert_eq!(of_owner.annotations.get("kai.scheduler/max-runtime").map(String::as_str), Some("2h"));
+    assert_eq!(
+        of_owner.annotations.get("kai.scheduler/max-runtime-action"),
+        None,
+        "the parts belong together"
+    );
+    let of_pod = case(pod(json!({}), limit("1h")), vec![job(json!({}), json!({}))]).ok();
+    assert_eq!(of_pod.annotations.get("kai.scheduler/max-runtime").map(String::as_str), Some("1h"));
+    assert_eq!(of_pod.annotations.get("kai.scheduler/max-runtime-action").map(String::as_str), Some("end"));
+}
+
+#[test]
+fn scheduler_owned_timestamps_are_not_inherited() {
+    let owner = job(
+        json!({}),
+        json!({
+            "kai.scheduler/last-start-timestamp": "2099-01-01T00:00:00Z", "team": "a",
+            "kai.scheduler/max-runtime-ended-timestamp": "2026-01-01T00:00:00Z",
+        }),
+    );
+    let annotations = case(pod(json!({}), json!({})), vec![owner]).ok().annotations;
+    assert_eq!(annotations.get("team").map(String::as_str), Some("a"));
+    assert!(annotations.keys().all(|key| !key.ends_with("-timestamp")), "{annotations:?}");
+}
+
+#[test]
 fn generic_grouping_reads_all_owners() {
     let owner = |kind: &str, uid: &str, labels: Value| json!({"apiVersion": "example.com/v3", "kind": kind, "metadata": {"name": "o", "uid": uid, "labels": labels}});
     let near = owner("Near", "u3", json!({"priorityClassName": "high"}));

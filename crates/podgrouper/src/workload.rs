@@ -92,6 +92,19 @@ impl Desired {
     }
 }
 
+/// The parts of a time limit, which a group inherits from its owner or pod.
+const TIME_LIMIT: [&str; 3] =
+    [annotation::MAX_RUNTIME, annotation::MAX_RUNTIME_ACTION, annotation::MAX_RUNTIME_GRACE_PERIOD];
+
+/// What the scheduler records on groups. A workload that has these annotations could outlast its time limit.
+const SCHEDULER_OWNED: [&str; 5] = [
+    annotation::LAST_START,
+    annotation::LAST_EVICTION,
+    annotation::STALE_SINCE,
+    annotation::MAX_RUNTIME_WARNING,
+    annotation::MAX_RUNTIME_ENDED,
+];
+
 /// The longest name of an object.
 const SUBDOMAIN_MAX: usize = 253;
 /// The longest value of a label, which names the subgroup of a pod.
@@ -229,7 +242,7 @@ impl<'a> Workload<'a> {
             name: name_of(&owner.name, &owner.uid),
             namespace: self.pod.metadata.namespace_str().to_owned(),
             labels: self.labels(),
-            annotations: self.annotations(&owner),
+            annotations: self.annotations(&owner, &owners),
             owner,
             min_member: 1,
             min_sub_group: None,
@@ -254,13 +267,24 @@ impl<'a> Workload<'a> {
         labels
     }
 
-    fn annotations(&self, owner: &Owner) -> BTreeMap<String, String> {
+    fn annotations(&self, owner: &Owner, owners: &[&ObjectMeta]) -> BTreeMap<String, String> {
         let mut annotations = BTreeMap::new();
         if let Some(user) = self.pod.metadata.annotation(label::USER) {
             annotations.insert(label::USER.to_owned(), user.to_owned());
         }
         annotations.insert(annotation::TOP_OWNER.to_owned(), as_yaml(owner));
-        annotations.extend(self.top().metadata.annotations.clone().unwrap_or_default());
+        let of_top = self.top().metadata.annotations.clone().unwrap_or_default();
+        annotations.extend(of_top.into_iter().filter(|(key, _)| !SCHEDULER_OWNED.contains(&key.as_str())));
+        if !annotations.contains_key(annotation::MAX_RUNTIME) {
+            // The parts of a limit belong together: they come from one object.
+            let sources = owners.iter().copied().chain([&self.pod.metadata]);
+            let source = sources.into_iter().find(|of| of.annotation(annotation::MAX_RUNTIME).is_some());
+            for key in TIME_LIMIT {
+                if let Some(value) = source.and_then(|of| of.annotation(key)) {
+                    annotations.insert(key.to_owned(), value.to_owned());
+                }
+            }
+        }
         annotations
     }
 

@@ -26,7 +26,7 @@ pub(crate) struct SimulatedCluster {
     queues: BTreeMap<String, QueueInput>,
     claims: Claims,
     /// All minimum run times that are configured.
-    min_runtimes: BTreeSet<Span>,
+    run_times: BTreeSet<Span>,
     start_delay: Span,
     grace: Span,
 }
@@ -46,12 +46,7 @@ impl SimulatedCluster {
             groups: BTreeMap::new(),
             queues: BTreeMap::new(),
             claims: Claims::default(),
-            min_runtimes: min_runtimes
-                .into_iter()
-                .flatten()
-                .flatten()
-                .filter(|span| *span > Span(0))
-                .collect(),
+            run_times: min_runtimes.into_iter().flatten().flatten().filter(|span| *span > Span(0)).collect(),
             start_delay: Span(options.start_delay.0.max(0)),
             grace: Span(options.grace.0.max(0)),
         };
@@ -75,8 +70,9 @@ impl SimulatedCluster {
 
     fn load_other(&mut self, delta: Delta) {
         if let Delta::Queue(queue) = &delta {
-            let spans = [queue.preempt_min_runtime, queue.reclaim_min_runtime];
-            self.min_runtimes.extend(spans.into_iter().flatten().filter(|span| *span > Span(0)));
+            let spans = [queue.preempt_min_runtime, queue.reclaim_min_runtime].into_iter().flatten();
+            let limits = queue.time_limit.into_iter().flat_map(|limit| limit.deadlines());
+            self.run_times.extend(spans.chain(limits).filter(|span| *span > Span(0)));
             self.queues.insert(queue.name.clone(), (**queue).clone());
         } else if let Delta::Claim(claim) = &delta {
             self.claims.devices.insert(claim.key.clone(), (**claim).clone());
@@ -161,6 +157,13 @@ impl SimulatedCluster {
         }
         for (group, since) in &outcome.staleness {
             self.annotate(group, |input| input.stale_since = *since);
+        }
+        for notice in &outcome.time_limits.warn {
+            self.annotate(&notice.group, |input| input.limit_warned = Some(now));
+        }
+        for notice in &outcome.time_limits.end {
+            self.annotate(&notice.group, |input| input.ended = Some(now));
+            changed = true;
         }
         changed
     }

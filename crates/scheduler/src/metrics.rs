@@ -28,6 +28,8 @@ pub(crate) struct Metrics {
     /// From the decision to the bind request.
     pub(crate) bind_ms: Histogram,
     pub(crate) groups_scheduled: CounterVec,
+    /// KAI has no such metric.
+    pub(crate) max_runtime_reached: CounterVec,
     evicted_pods: CounterVec,
     /// The label sets of `evicted_pods`, oldest first.
     evicted: Arc<Mutex<IndexSet<EvictedLabels, FxBuildHasher>>>,
@@ -190,6 +192,11 @@ impl Metrics {
             groups_scheduled: builder.counters(
                 "podgroups_scheduled_by_action",
                 "Pod groups that were placed, by action",
+                &["action"],
+            ),
+            max_runtime_reached: builder.counters(
+                "max_runtime_reached_total",
+                "Pod groups that reached their maximum run time, by what followed: preemptible or end",
                 &["action"],
             ),
             evicted_pods: builder.counters(

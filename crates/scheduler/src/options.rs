@@ -78,7 +78,7 @@ impl Default for Options {
 
 impl Options {
     /// The parameters in the form of snapshot files.
-    pub(crate) fn snapshot_params(&self) -> SchedulerParams {
+    pub fn snapshot_params(&self) -> SchedulerParams {
         SchedulerParams::of(&self.settings, &self.params)
     }
 

@@ -18,6 +18,8 @@ pub(crate) enum GroupTimestamp {
     LastStart,
     LastEviction,
     StaleSince,
+    LimitWarned,
+    Ended,
 }
 
 impl GroupTimestamp {
@@ -26,6 +28,8 @@ impl GroupTimestamp {
             Self::LastStart => annotation::LAST_START,
             Self::LastEviction => annotation::LAST_EVICTION,
             Self::StaleSince => annotation::STALE_SINCE,
+            Self::LimitWarned => annotation::MAX_RUNTIME_WARNING,
+            Self::Ended => annotation::MAX_RUNTIME_ENDED,
         }
     }
 }

@@ -82,7 +82,7 @@ pub async fn discover(api: &api::Api) -> api::Result<ServedApis> {
 }
 
 /// The server's version and everything that it serves, for snapshots; `None` if it does not say.
-pub(crate) async fn snapshot_discovery(api: &api::Api) -> Option<Discovery> {
+pub async fn snapshot_discovery(api: &api::Api) -> Option<Discovery> {
     match try_discovery(api).await {
         Ok(discovery) => Some(discovery),
         Err(error) => {

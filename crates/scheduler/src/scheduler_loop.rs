@@ -10,6 +10,7 @@ mod input_diagnostics;
 mod obsolete_bind_requests;
 mod plugin_watchdog;
 mod status;
+mod time_limits;
 mod usage_ledger;
 mod watch_events;
 mod write_results;
@@ -76,6 +77,8 @@ pub(crate) struct SchedulerLoop {
     deleting: BTreeMap<Key, Deletion>,
     annotations: PendingAnnotations,
     backoff: GroupBackoff,
+    /// Groups that a maximum run time has made preemptible.
+    beyond_limits: BTreeSet<Key>,
     reporter: StatusReporter,
     diagnostics: input_diagnostics::InputDiagnostics,
     timers: Timers,
@@ -134,6 +137,7 @@ impl SchedulerLoop {
             deleting: BTreeMap::new(),
             annotations: PendingAnnotations::default(),
             backoff: GroupBackoff::default(),
+            beyond_limits: BTreeSet::new(),
             reporter: StatusReporter::default(),
             diagnostics: input_diagnostics::InputDiagnostics::default(),
             timers: Timers::default(),
@@ -259,7 +263,10 @@ impl SchedulerLoop {
         let now = self.now();
         let has_candidates =
             !self.verdicts.is_empty() || !outcome.staleness.is_empty() || self.has_stale_groups();
-        let next = [self.timers.next(now).filter(|_| has_candidates), self.backoff.next_expiry(now)]
+        let is_awaited = has_candidates || self.cache.cluster().has_time_limits();
+        // The next cycle evicts groups that end in this one.
+        let evicts = (!outcome.time_limits.end.is_empty()).then_some(now);
+        let next = [self.timers.next(now).filter(|_| is_awaited), self.backoff.next_expiry(now), evicts]
             .into_iter()
             .flatten()
             .min();

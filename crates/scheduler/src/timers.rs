@@ -1,9 +1,9 @@
 //! Deadlines at which the passing of time alone changes a decision.
 //!
-//! A staleness grace period, a preemption delay or a minimum run time ends, or a terminating pod counts as stuck. The
-//! deadlines are kept sorted, so that the next one is found without a scan.
+//! A staleness grace period, a preemption delay, a minimum or a maximum run time ends, or a terminating pod counts as
+//! stuck. The deadlines are kept sorted, so that the next one is found without a scan.
 
-use kai_engine::input::Key;
+use kai_engine::input::{Key, TimeLimit};
 use kai_units::{Span, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,8 +21,10 @@ pub(crate) struct GroupTimes {
     pub(crate) stale: Option<(Timestamp, Span)>,
     /// Start and length of its preemption delay.
     pub(crate) delay: Option<(Timestamp, Span)>,
-    /// When it last started; minimum run times count from here.
+    /// When it last started; minimum and maximum run times count from here.
     pub(crate) last_start: Option<Timestamp>,
+    /// Its own maximum run time.
+    pub(crate) limit: Option<TimeLimit>,
 }
 
 #[derive(Debug, Default)]
@@ -30,8 +32,8 @@ pub(crate) struct Timers {
     deadlines: BTreeSet<(Timestamp, Owner)>,
     by_owner: BTreeMap<Owner, Vec<Timestamp>>,
     groups: BTreeMap<Key, GroupTimes>,
-    /// All minimum run times that are configured.
-    min_runtimes: BTreeSet<Span>,
+    /// All run times after which decisions change, of every queue.
+    run_times: BTreeSet<Span>,
 }
 
 impl Timers {
@@ -49,11 +51,11 @@ impl Timers {
         self.set(Owner::Pod(key.clone()), stuck.into_iter().collect());
     }
 
-    pub(crate) fn set_min_runtimes(&mut self, min_runtimes: BTreeSet<Span>) {
-        if self.min_runtimes == min_runtimes {
+    pub(crate) fn set_run_times(&mut self, run_times: BTreeSet<Span>) {
+        if self.run_times == run_times {
             return;
         }
-        self.min_runtimes = min_runtimes;
+        self.run_times = run_times;
         for (key, times) in self.groups.clone() {
             self.set(Owner::Group(key), self.deadlines_of(times));
         }
@@ -79,9 +81,11 @@ impl Timers {
 
     fn deadlines_of(&self, times: GroupTimes) -> Vec<Timestamp> {
         let end = |(from, span): (Timestamp, Span)| from + span;
-        let min_runtime_ends =
-            times.last_start.into_iter().flat_map(|at| self.min_runtimes.iter().map(move |span| at + *span));
-        times.stale.map(end).into_iter().chain(times.delay.map(end)).chain(min_runtime_ends).collect()
+        let limit = times.limit.map(|limit| limit.deadlines());
+        let of_queues =
+            times.last_start.into_iter().flat_map(|at| self.run_times.iter().map(move |span| at + *span));
+        let own = times.last_start.zip(limit).into_iter().flat_map(|(at, spans)| spans.map(|span| at + span));
+        times.stale.map(end).into_iter().chain(times.delay.map(end)).chain(of_queues).chain(own).collect()
     }
 
     fn set(&mut self, owner: Owner, deadlines: Vec<Timestamp>) {
@@ -110,7 +114,7 @@ mod tests {
     fn next_deadline_is_the_earliest_that_has_not_passed() {
         let mut timers = Timers::default();
         let group = Key::new("a", "g");
-        timers.set_min_runtimes(BTreeSet::from([Span::from_secs(30)]));
+        timers.set_run_times(BTreeSet::from([Span::from_secs(30)]));
         timers.set_group(
             &group,
             GroupTimes {

@@ -50,6 +50,7 @@ pub struct Scenario {
     expected: BTreeMap<Key, String>,
     shares: Option<Vec<String>>,
     evictions: Option<Vec<String>>,
+    notices: Option<Vec<String>>,
 }
 
 impl Scenario {
@@ -87,6 +88,7 @@ impl Scenario {
             expected: named("expect").flat_map(|s| &s.entries).map(expectation).collect(),
             shares: lines("shares"),
             evictions: lines("evictions"),
+            notices: lines("notices"),
         })
     }
 
@@ -123,6 +125,9 @@ impl Scenario {
         if let Some(evictions) = &self.evictions {
             ensure!(*evictions == run.evicted(), "evictions are {:?}, not {evictions:?}", run.evicted());
         }
+        if let Some(notices) = &self.notices {
+            ensure!(*notices == run.notices(), "notices are {:?}, not {notices:?}", run.notices());
+        }
         Ok(())
     }
 
@@ -153,7 +158,8 @@ impl Scenario {
             if !line.starts_with(char::is_whitespace) && !line.is_empty() {
                 dropping = line.starts_with("expect")
                     || (self.shares.is_some() && line.starts_with("shares"))
-                    || (self.evictions.is_some() && line.starts_with("evictions"));
+                    || (self.evictions.is_some() && line.starts_with("evictions"))
+                    || (self.notices.is_some() && line.starts_with("notices"));
             }
             if !dropping {
                 kept.push(line);
@@ -166,6 +172,9 @@ impl Scenario {
         }
         for (i, line) in run.evicted().iter().enumerate().filter(|_| self.evictions.is_some()) {
             writeln!(text, "{:<11}{line}", if i == 0 { "evictions" } else { "" })?;
+        }
+        for (i, line) in run.notices().iter().enumerate().filter(|_| self.notices.is_some()) {
+            writeln!(text, "{:<9}{line}", if i == 0 { "notices" } else { "" })?;
         }
         for (i, group) in self.groups.iter().enumerate() {
             let head = if i == 0 { "expect" } else { "" };
@@ -201,7 +210,7 @@ fn object(section: &str, entry: &Entry) -> Result<Vec<Delta>> {
         "capacities" => vec![resources::capacity(entry)?],
         "configmaps" => entry.words.iter().map(|name| resources::config_map(name)).collect(),
         "budgets" => vec![resources::budget(entry)?],
-        "policy" | "expect" | "shares" | "evictions" => Vec::new(),
+        "policy" | "expect" | "shares" | "evictions" | "notices" => Vec::new(),
         other => bail!("there is no section `{other}`"),
     })
 }
@@ -243,6 +252,7 @@ struct Run<'s> {
     shares: Vec<String>,
     cycles: u32,
     evictions: Vec<String>,
+    notices: Vec<String>,
 }
 
 impl<'s> Run<'s> {
@@ -256,7 +266,12 @@ impl<'s> Run<'s> {
             shares: Vec::new(),
             cycles: 0,
             evictions: Vec::new(),
+            notices: Vec::new(),
         }
+    }
+
+    fn notices(&self) -> Vec<String> {
+        if self.notices.is_empty() { vec!["none".to_owned()] } else { self.notices.clone() }
     }
 
     fn evicted(&self) -> Vec<String> {
@@ -285,6 +300,9 @@ impl<'s> Run<'s> {
             }
         }
         self.apply_claims();
+        for delta in self.objects.apply_notices(&outcome.time_limits, NOW) {
+            self.cluster.apply(delta);
+        }
         let mut states = observer.states;
         for (key, state) in &mut states {
             if let Some(verdict) = results::verdict(&outcome, key) {
@@ -295,6 +313,9 @@ impl<'s> Run<'s> {
         self.cycles += 1;
         let cycles = self.cycles;
         self.evictions.extend(results::evictions(&outcome).iter().map(|line| format!("{cycles} {line}")));
+        let known = |line: &String| self.notices.iter().any(|known| known.ends_with(line));
+        let new: Vec<String> = results::notices(&outcome).into_iter().filter(|line| !known(line)).collect();
+        self.notices.extend(new.iter().map(|line| format!("{cycles} {line}")));
         Ok(states)
     }
 

@@ -4,8 +4,9 @@
 //! would: bound pods run, evicted pods are pending again, pipelined pods stay pending.
 
 use kai_engine::input::{ClaimAllocation, ClaimDevice, ClaimInput, PodInput, PodPhase};
-use kai_engine::outcome::{Bind, Decision};
+use kai_engine::outcome::{Bind, Decision, LimitNotice, TimeLimitNotices};
 use kai_engine::{ClusterState, Delta};
+use kai_units::Timestamp;
 
 /// The objects of a cluster, one delta each.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +32,26 @@ impl TestCluster {
         let mut pods =
             pods.filter_map(|delta| if let Delta::Pod(pod) = delta { Some(&mut **pod) } else { None });
         pods.find(|pod| pod.key.name == name)
+    }
+
+    /// Records what a cycle decided about time limits, as the scheduler does by annotations. Returns the changed groups.
+    pub fn apply_notices(&mut self, notices: &TimeLimitNotices, now: Timestamp) -> Vec<Delta> {
+        let mut changed = Vec::new();
+        for delta in &mut self.deltas {
+            let Delta::Group(group) = delta else { continue };
+            let names = |list: &[LimitNotice]| list.iter().any(|notice| notice.group == group.key);
+            let (warned, ended) = (names(&notices.warn), names(&notices.end));
+            if warned {
+                group.limit_warned = Some(now);
+            }
+            if ended {
+                group.ended = Some(now);
+            }
+            if warned || ended {
+                changed.push(delta.clone());
+            }
+        }
+        changed
     }
 
     fn claims_mut(&mut self) -> impl Iterator<Item = &mut ClaimInput> {

@@ -68,6 +68,7 @@ fn queues(why: &EvictionReason) -> Option<(&QueueChange, &QueueChange)> {
         EvictionReason::Moved { .. }
         | EvictionReason::Priority { .. }
         | EvictionReason::Stale { .. }
+        | EvictionReason::TimeLimit { .. }
         | EvictionReason::Custom { .. } => None,
     }
 }
@@ -177,6 +178,9 @@ fn victims(victims: &Victims<'_>) -> VictimsView {
             ("priority", json!({ "priority": preemptor, "victim_priority": victim }))
         }
         EvictionReason::Stale { since } => ("stale", json!({ "since": Timestamp(*since).to_string() })),
+        EvictionReason::TimeLimit { ended } => {
+            ("time_limit", json!({ "ended": Timestamp(*ended).to_string() }))
+        }
         EvictionReason::Custom { message } => ("custom", json!({ "message": message })),
     };
     VictimsView {

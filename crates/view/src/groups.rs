@@ -3,14 +3,15 @@
 use crate::evictions::by_preemptor;
 use crate::reader::ClusterView;
 use crate::verdicts::{self, Obstacle, VerdictView, obstacles};
+use kai_cache::translate::time_limit;
 use kai_engine::Cluster;
 use kai_engine::cluster::group::{Group, MemberKind};
 use kai_engine::cluster::pod::Status;
 use kai_engine::ids::{GroupIdx, MemberIdx};
-use kai_engine::input::Key;
+use kai_engine::input::{Key, LimitAction};
 use kai_engine::outcome::Outcome;
 use kai_engine::verdict::{GroupVerdict, Verdict};
-use kai_units::Timestamp;
+use kai_units::{Span, Timestamp, duration};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -132,6 +133,9 @@ pub struct GroupView {
     /// Pods that have to be placed together (`minMember`, of all subgroups).
     pub min: u32,
     pub created: String,
+    /// Its maximum run time, while it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_limit: Option<TimeLimitView>,
     /// The first thing to know, as a sentence; `None` where nothing is pending.
     pub reason: Option<String>,
     pub verdict: Option<VerdictView>,
@@ -156,6 +160,58 @@ impl GroupView {
             Some(class) => format!("{class} ({})", self.priority),
             None => self.priority.to_string(),
         }
+    }
+}
+
+/// The maximum run time of a running group that takes effect next.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TimeLimitView {
+    /// Seconds since the start.
+    pub limit_seconds: i64,
+    /// `preemptible` or `end`.
+    pub action: &'static str,
+    /// The queue that has the limit; absent for the group's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// When the action follows, grace period included.
+    pub effective: String,
+    /// Seconds until then; 0 where it has passed.
+    pub remaining_seconds: i64,
+}
+
+impl TimeLimitView {
+    fn of(cluster: &Cluster, group: GroupIdx, now: Timestamp) -> Option<Self> {
+        const SECOND: i64 = 1_000_000;
+        let next = cluster.next_limit(group)?;
+        let action = match next.limit.action {
+            LimitAction::Preemptible => time_limit::PREEMPTIBLE,
+            LimitAction::End => time_limit::END,
+        };
+        Some(Self {
+            limit_seconds: next.limit.limit.0 / SECOND,
+            action,
+            queue: next.queue.map(|queue| cluster.text(cluster.queues[queue].name).to_owned()),
+            effective: next.effective_at().to_string(),
+            remaining_seconds: (next.effective_at() - now).0.max(0) / SECOND,
+        })
+    }
+
+    /// `ends in 2h0m0s`, `preemptible in 5m0s`, `preemptible`.
+    pub fn text(&self) -> String {
+        let remaining = duration::format_go(Span::from_secs(self.remaining_seconds));
+        match (self.action, self.remaining_seconds) {
+            (time_limit::END, 0) => "ends now".to_owned(),
+            (time_limit::END, _) => format!("ends in {remaining}"),
+            (_, 0) => "preemptible".to_owned(),
+            (_, _) => format!("preemptible in {remaining}"),
+        }
+    }
+
+    /// The limit as a sentence.
+    pub fn sentence(&self) -> String {
+        let limit = duration::format_go(Span::from_secs(self.limit_seconds));
+        let of = self.queue.as_ref().map_or_else(String::new, |queue| format!(" of queue `{queue}`"));
+        format!("maximum run time {limit}{of}: {}", self.text())
     }
 }
 
@@ -196,6 +252,7 @@ fn group_view(
     verdict: Option<&GroupVerdict>,
     planned_evictions: Vec<String>,
 ) -> GroupView {
+    let time_limit = TimeLimitView::of(&view.cluster, group, view.now);
     let group = &view.cluster.groups[group];
     let counts = PodCounts::of(&view.cluster, group);
     let min = min(group, Group::root());
@@ -209,6 +266,7 @@ fn group_view(
         counts,
         min,
         created: group.created.to_string(),
+        time_limit,
         reason: None,
         verdict: verdict.map(verdicts::view),
         planned_evictions,

@@ -218,6 +218,7 @@ pub fn name(verdict: &Verdict) -> &'static str {
         Verdict::NoVictims(_) => "no_victims",
         Verdict::WaitingForVictims { .. } => "waiting_for_victims",
         Verdict::InBackoff { .. } => "in_backoff",
+        Verdict::TimeLimitReached { .. } => "time_limit_reached",
         Verdict::Quarantined(_) => "quarantined",
     }
 }

@@ -41,13 +41,25 @@ impl<'a> From<&'a Snapshot> for Contents<'a> {
 
 /// Writes a zip archive with the entry `snapshot.json`, from its beginning to its end.
 pub fn write_zip<'a>(contents: impl Into<Contents<'a>>, output: impl Write) -> Result<(), Error> {
+    write_archive(output, |entry| write_json(contents, entry))
+}
+
+/// Writes a zip archive with a snapshot that is JSON already.
+pub fn write_zip_text(json: &[u8], output: impl Write) -> Result<(), Error> {
+    write_archive(output, |entry| entry.write_all(json))
+}
+
+fn write_archive(
+    output: impl Write,
+    write_entry: impl FnOnce(&mut dyn Write) -> Result<(), Error>,
+) -> Result<(), Error> {
     let mut archive = zip::ZipWriter::new_stream(output);
     let options = zip::write::SimpleFileOptions::default()
         .compression_method(zip::CompressionMethod::Deflated)
         .large_file(true);
     archive.start_file("snapshot.json", options)?;
     let mut buffered = BufWriter::with_capacity(64 * 1024, &mut archive);
-    write_json(contents, &mut buffered)?;
+    write_entry(&mut buffered)?;
     buffered.flush()?;
     drop(buffered);
     archive.finish()?;

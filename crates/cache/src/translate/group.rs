@@ -1,12 +1,13 @@
 //! Translates pod groups: priority, sub-group tree, topology constraints and timings.
 
 use super::queue::created;
+use super::time_limit;
 use crate::finding::Report;
 use crate::object::{PodGroup, PriorityClass, Topology};
 use crate::settings::Settings;
 use kai_api::pod_group::{Preemptibility, SubGroup, TopologyConstraint as RawConstraint};
 use kai_api::well_known::{annotation, label_value, priority_class};
-use kai_engine::input::{GroupInput, Key, SubGroupInput, TopologyConstraint, TopologyInput};
+use kai_engine::input::{GroupInput, Key, SubGroupInput, TimeLimit, TopologyConstraint, TopologyInput};
 use kai_units::{Span, Timestamp, duration};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -84,6 +85,9 @@ pub fn translate(group: &PodGroup, context: TranslationContext<'_>, report: &mut
         node_pool: node_pool(group, context.settings).to_owned(),
         single_attempt: spec.scheduling_backoff == Some(1),
         backoff: None,
+        time_limit: timings.time_limit,
+        limit_warned: timings.limit_warned,
+        ended: timings.ended,
     }
 }
 
@@ -98,6 +102,9 @@ pub struct Timings {
     pub staleness_grace: Option<Span>,
     /// Positive.
     pub preemption_delay: Option<Span>,
+    pub time_limit: Option<TimeLimit>,
+    pub limit_warned: Option<Timestamp>,
+    pub ended: Option<Timestamp>,
 }
 
 /// Parses the timings of a group. Engine input and timers both use it, so that they accept the same values.
@@ -111,6 +118,9 @@ pub fn timings(group: &PodGroup, report: &mut Report<'_>) -> Timings {
         staleness_grace: span(spec.staleness_grace_period.as_deref(), "spec.stalenessGracePeriod", report),
         preemption_delay: span(spec.preemption_delay.as_deref(), "spec.preemptionDelay", report)
             .filter(|delay| *delay > Span(0)),
+        time_limit: time_limit::translate(group.metadata.annotations.as_ref(), report),
+        limit_warned: time(group, annotation::MAX_RUNTIME_WARNING, report),
+        ended: time(group, annotation::MAX_RUNTIME_ENDED, report),
     }
 }
 

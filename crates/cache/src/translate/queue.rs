@@ -3,6 +3,7 @@
 //! As in KAI, an absent quota, limit or weight is 0, and -1 is unlimited: a queue that does not mention a resource cannot
 //! use it. Go clients drop a 0 when they write a queue, so absent and 0 must have the same meaning.
 
+use super::time_limit;
 use crate::finding::Report;
 use crate::object::Queue;
 use crate::settings::Settings;
@@ -43,6 +44,7 @@ pub fn translate(queue: &Queue, settings: &Settings, usage: [f64; 3], report: &m
         gpu: share(resources.gpu, WHOLE_GPU as f64, "spec.resources.gpu", report),
         preempt_min_runtime: min_runtimes.preempt,
         reclaim_min_runtime: min_runtimes.reclaim,
+        time_limit: time_limit::translate(queue.metadata.annotations.as_ref(), report),
         usage,
         name,
     }

@@ -18,12 +18,13 @@ Files:
   Snapshots, as for `kai plan`. If the configuration has a usageDBConfig, the usage of queues is measured over virtual
   time and affects their fair share.
   Input of KAI's time-based fair share simulator: --csv prints its output format.
-  Requests to KAI's fair share simulator: --json prints its response format.
+  Requests to KAI's fair share simulator: --json prints its response format, and --listen serves them at /simulate.
 
 Examples:
   kai simulate cluster.zip --for 2h
   kai simulate examples/simulate-day.yaml --html report.html
   kai simulate examples/time-based.yaml --csv -
+  kai simulate --listen 127.0.0.1:8080
 ";
 
 #[derive(Debug, clap::Args)]
@@ -31,8 +32,14 @@ Examples:
 pub(crate) struct Simulate {
     /// Snapshot files (a zip archive, JSON or YAML), or input files of KAI's fair share simulators. Each is
     /// simulated separately.
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "listen", value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
+    /// Serve KAI's fair share simulator over HTTP on this address, such as 127.0.0.1:8080, instead of reading files.
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["files", "json", "html", "csv"])]
+    pub(crate) listen: Option<String>,
+    /// With --listen: allow pages of any origin to send requests.
+    #[arg(long, requires = "listen")]
+    pub(crate) enable_cors: bool,
     /// Number of cycles to simulate, including skipped ones.
     #[arg(long, value_name = "N", conflicts_with = "span", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) cycles: Option<u32>,

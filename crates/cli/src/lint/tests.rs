@@ -216,3 +216,25 @@ fn findings_carry_the_line_of_their_document_and_sarif_has_them() {
     assert_eq!(result["level"], "error");
     assert_eq!(result["locations"][0]["physicalLocation"]["region"]["startLine"], 3);
 }
+
+#[test]
+fn contradictory_time_limits_are_warnings() {
+    let limited = |queue: String, annotations: &str, spec: &str| {
+        queue.replacen("}\nspec:\n", &format!(", annotations: {{{annotations}}}}}\nspec:\n  {spec}\n"), 1)
+    };
+    let sound = queue("q", "", "quota: 1, limit: -1");
+    has(&limited(sound.clone(), "kai.scheduler/max-runtime: soon", ""), "time-limit", Level::Warning);
+    let short = limited(sound.clone(), "kai.scheduler/max-runtime: 1h", "preemptMinRuntime: 2h");
+    has(&short, "time-limit", Level::Warning);
+    let fine = limited(sound, "kai.scheduler/max-runtime: 8h", "preemptMinRuntime: 2h");
+    assert_eq!(rules(&fine), []);
+    let job = |limit: &str| {
+        format!(
+            "---\nkind: Job\nmetadata: {{name: j, labels: {{kai.scheduler/queue: q}}, annotations: \
+             {{kai.scheduler/max-runtime: {limit}}}}}\nspec:\n  template:\n    spec:\n      containers: [{{name: main}}]\n"
+        )
+    };
+    assert_eq!(rules(&(fine.clone() + &job("4h"))), []);
+    has(&(fine.clone() + &job("9h")), "time-limit", Level::Warning);
+    has(&(fine + &job("1h")), "time-limit", Level::Warning);
+}

@@ -113,6 +113,7 @@ fn reason(why: &EvictionReason) -> String {
         | EvictionReason::AboveQuota { .. }
         | EvictionReason::Priority { .. }
         | EvictionReason::Stale { .. }
+        | EvictionReason::TimeLimit { .. }
         | EvictionReason::Custom { .. } => format!("evicted: {}", rule(why)),
     }
 }

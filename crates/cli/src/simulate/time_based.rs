@@ -28,8 +28,9 @@ const NAMESPACE: &str = "default";
 #[derive(Debug)]
 pub(super) struct Scenario {
     cycles: u32,
-    window: Span,
-    half_life: Option<Span>,
+    /// In cycles: KAI's simulator records usage once a cycle, and counts these records as if one were a second.
+    window: u32,
+    half_life: Option<u32>,
     k_value: f64,
     /// GPUs and number of equal nodes.
     nodes: Vec<(u32, u32)>,
@@ -67,11 +68,10 @@ impl Scenario {
         if objects > OBJECTS_MAX {
             bail!("`{file}` has {objects} nodes and pods; hint: the maximum is {OBJECTS_MAX}");
         }
-        let seconds = |count: u32| Span::from_secs(i64::from(count));
         Ok(Self {
             cycles: fields.count("Cycles")?.filter(|cycles| *cycles > 0).unwrap_or(100),
-            window: seconds(fields.count("WindowSize")?.filter(|window| *window > 0).unwrap_or(5)),
-            half_life: fields.count("HalfLifePeriod")?.filter(|half_life| *half_life > 0).map(seconds),
+            window: fields.count("WindowSize")?.filter(|window| *window > 0).unwrap_or(5),
+            half_life: fields.count("HalfLifePeriod")?.filter(|half_life| *half_life > 0),
             k_value: fields.number("KValue")?.unwrap_or(1.0),
             nodes,
             queues: fields.objects("Queues")?.iter().map(queue).collect::<Result<_>>()?,
@@ -88,9 +88,10 @@ impl Scenario {
         }
         let policy = Policy::resolve(&config, &Params::default(), plugins);
         let period = request.period.unwrap_or(PERIOD);
+        let cycles = |count: u32| Span(period.0.saturating_mul(i64::from(count)));
         let usage = UsageOptions {
-            window: Window::Sliding(self.window),
-            half_life: self.half_life,
+            window: Window::Sliding(cycles(self.window)),
+            half_life: self.half_life.map(cycles),
             fetch_every: period,
         };
         let options = request.options(Options {
@@ -199,7 +200,7 @@ mod tests {
                 "DeservedGPUs": 2}], "jobs": {"a": {"GPUs": 1, "NumPods": 2, "NumJobs": 3}}, "Else": 1}),
         )
         .expect("it is valid");
-        assert_eq!((scenario.cycles, scenario.window, scenario.half_life), (100, Span::from_secs(5), None));
+        assert_eq!((scenario.cycles, scenario.window, scenario.half_life), (100, 5, None));
         assert_eq!(scenario.queues[0].priority, 100);
         assert_eq!(scenario.queues[0].gpu, QueueShare { quota: Some(2_000_000), limit: None, weight: 1.0 });
         let deltas = scenario.deltas();

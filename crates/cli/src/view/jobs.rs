@@ -6,7 +6,7 @@ use crate::args;
 use crate::render::table_of;
 use anyhow::Result;
 use kai_view::ClusterView;
-use kai_view::groups::{self, GroupView};
+use kai_view::groups::{self, GroupView, TimeLimitView};
 use std::collections::BTreeMap;
 
 pub(super) fn render(view: &ClusterView, filter: &args::Jobs, limit: RowLimit) -> Result<Rendered> {
@@ -15,9 +15,7 @@ pub(super) fn render(view: &ClusterView, filter: &args::Jobs, limit: RowLimit) -
         filter.namespace.as_ref().is_none_or(|namespace| group.key.namespace == *namespace)
             && filter.queue.as_ref().is_none_or(|queue| group.queue == *queue)
     });
-    let rows = model.groups.iter().map(|group| row(group, view)).collect();
-    let headings = ["GROUP", "QUEUE", "PRIORITY", "STATE", "RUN/MIN", "PODS", "AGE", "REASON"];
-    let text = match table_of(headings, rows, limit.max()) {
+    let text = match jobs_table(&model.groups, view, limit) {
         Some(table) => format!("{table}\n\n{}\n", summary(&model.groups)),
         None if filter.namespace.is_some() || filter.queue.is_some() => {
             "No pod groups match the filter\n".to_owned()
@@ -25,6 +23,22 @@ pub(super) fn render(view: &ClusterView, filter: &args::Jobs, limit: RowLimit) -
         None => "No pod groups found\n".to_owned(),
     };
     Rendered::new(text, &model)
+}
+
+/// With a column for maximum run times, if a running group has one.
+fn jobs_table(groups: &[GroupView], view: &ClusterView, limit: RowLimit) -> Option<String> {
+    let rows = groups.iter().map(|group| row(group, view));
+    if groups.iter().all(|group| group.time_limit.is_none()) {
+        let headings = ["GROUP", "QUEUE", "PRIORITY", "STATE", "RUN/MIN", "PODS", "AGE", "REASON"];
+        return table_of(headings, rows.collect(), limit.max());
+    }
+    let with_limit = rows.zip(groups).map(|(row, group)| {
+        let [name, queue, priority, state, running, pods, age, reason] = row;
+        let limit = group.time_limit.as_ref().map_or_else(String::new, TimeLimitView::text);
+        [name, queue, priority, state, running, pods, age, limit, reason]
+    });
+    let headings = ["GROUP", "QUEUE", "PRIORITY", "STATE", "RUN/MIN", "PODS", "AGE", "LIMIT", "REASON"];
+    table_of(headings, with_limit.collect(), limit.max())
 }
 
 fn row(group: &GroupView, view: &ClusterView) -> [String; 8] {

@@ -74,6 +74,9 @@ fn groups_text(groups: &[GroupExplanation], omitted: usize, now: Timestamp) -> R
 fn group_text(explained: &ExplainedGroup, now: Timestamp) -> String {
     let ExplainedGroup { group, plan, record, pods } = explained;
     let mut text = headline(group, now);
+    if let Some(limit) = &group.time_limit {
+        text.push_str(&format!("{}\n", limit.sentence()));
+    }
     section(&mut text, "Reason", &reasons(group));
     let row = |pod: &PodView| {
         let node = pod.node.clone().unwrap_or_else(|| "–".to_owned());

@@ -12,6 +12,7 @@ mod plan;
 mod prometheus_tests;
 mod real_control_plane;
 mod simulate;
+mod snapshot;
 mod up_with_kubectl;
 mod view_commands;
 

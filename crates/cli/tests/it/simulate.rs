@@ -2,6 +2,8 @@
 
 use crate::{NOW, kai, scratch, shape, stderr, stdout};
 use serde_json::{Value, json};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 
 /// An example of the repository.
@@ -198,4 +200,120 @@ fn huge_numbers_do_not_overflow() {
                  Queues: [{Name: a, DeservedGPUs: 1e300, Weight: 1e300}]\nJobs: {a: {GPUs: 4000000000}}\n";
     let output = kai(&["simulate", &scratch("huge-scenario.yaml", scenario)]);
     assert!(output.status.success(), "{}", stderr(&output));
+}
+
+/// Two queues that always request everything share it equally over time: usage of a window in cycles alternates them.
+#[test]
+fn window_and_half_life_count_cycles() {
+    let text = std::fs::read_to_string(example("time-based.yaml")).expect("the example is there");
+    let run = |name: &str, window: u32, half_life: u32| {
+        let text = text
+            .replace("WindowSize: 256", &format!("WindowSize: {window}"))
+            .replace("HalfLifePeriod: 128", &format!("HalfLifePeriod: {half_life}"));
+        let rows = stdout(&kai(&["simulate", &scratch(name, text), "--csv", "-"]));
+        let holds = |line: &&str| line.contains(",alpha,16.000000,");
+        let share = rows.lines().filter(holds).count() as f64 / 1_024.0;
+        let turns: Vec<bool> = rows
+            .lines()
+            .filter(|line| line.contains(",alpha,"))
+            .map(|line| line.contains(",alpha,16.000000,"))
+            .collect();
+        (share, turns.windows(2).filter(|pair| pair[0] != pair[1]).count())
+    };
+    let (share, turns) = run("window-256.yaml", 256, 128);
+    assert!((0.4..=0.6).contains(&share), "{share}");
+    assert!(turns >= 6, "the queues alternate within 1,024 cycles: {turns} times");
+    // A window of as many cycles as there are seconds in it at 10 ms would alternate as rarely.
+    let (_, rare) = run("window-25600.yaml", 25_600, 12_800);
+    assert!(rare < turns, "{rare} and {turns}");
+    let (_, often) = run("window-64.yaml", 64, 32);
+    assert!(often > turns, "{often} and {turns}");
+}
+
+/// A simulator that is ended when it is dropped.
+struct Listener {
+    process: std::process::Child,
+    address: String,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Listener {
+    fn start(extra: &[&str]) -> Self {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_kai"));
+        let command = command.args(["simulate", "--listen", "127.0.0.1:0"]).args(extra);
+        let mut process = command.stdout(std::process::Stdio::piped()).spawn().expect("the binary runs");
+        let mut line = String::new();
+        let mut output = BufReader::new(process.stdout.take().expect("it is piped"));
+        output.read_line(&mut line).expect("a line");
+        let address = line.split("http://").nth(1).and_then(|rest| rest.split("/simulate").next());
+        Self { process, address: address.expect("the line has the address").to_owned() }
+    }
+
+    /// The status and the rest of the response.
+    fn send(&self, method: &str, path: &str, body: &[u8]) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.address).expect("it listens");
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).expect("it reads");
+        // A server that refuses a body may close the connection before it has read all of it.
+        let _ = stream.write_all(body);
+        let mut response = Vec::new();
+        let _ = stream.read_to_end(&mut response);
+        let text = String::from_utf8_lossy(&response).into_owned();
+        let status = text.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_default();
+        (status, text)
+    }
+}
+
+#[test]
+fn fair_share_simulator_answers_over_http_as_for_files() {
+    let listener = Listener::start(&[]);
+    let body = std::fs::read(example("fair-share.json")).expect("the example is there");
+    let (status, response) = listener.send("POST", "/simulate", &body);
+    let expected = stdout(&kai(&["simulate", &example("fair-share.json"), "--json"]));
+    assert_eq!(status, 200, "{response}");
+    assert!(response.to_lowercase().contains("content-type: application/json"), "{response}");
+    assert!(response.ends_with(expected.trim_end()) || response.ends_with(&expected), "{response}");
+    let page =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/simulating.md"));
+    assert!(
+        page.expect("the page is there").contains(expected.trim_end()),
+        "the page has this answer: {expected}"
+    );
+    assert!(!response.to_lowercase().contains("access-control"), "{response}");
+}
+
+#[test]
+fn fair_share_simulator_refuses_with_a_sentence() {
+    let listener = Listener::start(&["--enable-cors"]);
+    let large = vec![b' '; 3 << 20];
+    for (method, path, body, status, words) in [
+        ("GET", "/simulate", &b""[..], 405, "send a POST request"),
+        ("POST", "/", b"{}", 404, "/simulate"),
+        ("POST", "/simulate", b"{", 400, "not JSON"),
+        (
+            "POST",
+            "/simulate",
+            br#"{"totalResource": {"GPU": "many"}, "queues": []}"#,
+            400,
+            "`GPU` is not a number",
+        ),
+        ("POST", "/simulate", &large, 413, "hint: send fewer queues"),
+    ] {
+        let (found, response) = listener.send(method, path, body);
+        assert_eq!(found, status, "{method} {path}: {response}");
+        assert!(response.contains(words), "{response}");
+    }
+    let (status, response) = listener.send("OPTIONS", "/simulate", b"");
+    assert_eq!(status, 200);
+    assert!(response.to_lowercase().contains("access-control-allow-origin: *"), "{response}");
+    assert_rejected(&["simulate", "--listen", &listener.address], &["cannot listen", "hint: "]);
 }

@@ -201,6 +201,27 @@ async fn inspecting_examples_are_current() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn snapshot_of_a_cluster_plans_as_the_cluster_and_hides_names_on_request() {
+    let test = TestCluster::with_example("snapshot").await;
+    let path =
+        |name: &str| PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name).to_str().unwrap().to_owned();
+    let (plain, anonymous) = (path("taken.zip"), path("taken-anonymous.zip"));
+    // Progress may be reported on a busy machine.
+    assert_eq!(test.kai(&["snapshot", "-o", &plain]).await.status.code(), Some(0));
+    assert_eq!(test.kai(&["snapshot", "--anonymise", "-o", &anonymous]).await.status.code(), Some(0));
+    let pending = |file: &str| {
+        let output = crate::kai(&["plan", file, "--json"]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        stdout(&output)
+    };
+    assert!(pending(&plain).contains("default/big"), "{}", pending(&plain));
+    let hidden = pending(&anonymous);
+    for name in ["default/big", "notebook", "vision"] {
+        assert!(!hidden.contains(name), "`{name}` is left in {hidden}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn json_has_the_same_content() {
     let test = TestCluster::with_example("json").await;
     let json = test.json(&["queues", "--json"]).await;

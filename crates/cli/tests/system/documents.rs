@@ -29,10 +29,11 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Pages with manifests, and how many blocks of YAML each has at least: a page without them would pass silently.
-const PAGES: [(&str, usize); 12] = [
+const PAGES: [(&str, usize); 13] = [
     ("docs/queues.md", 2),
     ("docs/fairness.md", 2),
     ("docs/priority.md", 2),
+    ("docs/time-limits.md", 1),
     ("docs/gangs.md", 3),
     ("docs/gpu-sharing.md", 3),
     ("docs/topology.md", 2),

@@ -33,5 +33,6 @@ mod resource_claims;
 mod robustness;
 mod test_cluster;
 mod time_based_transitions;
+mod time_limits;
 mod topology;
 mod workload_kinds;

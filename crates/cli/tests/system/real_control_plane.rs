@@ -21,7 +21,7 @@ use crate::test_cluster::TestCluster;
 use crate::{
     admission, bind_failures, consolidation, disruption_budgets, eviction, gang_scheduling, gpu_sharing,
     historical_usage, node_failure, queue_limits, quick_start, resource_claims, time_based_transitions,
-    topology, workload_kinds,
+    time_limits, topology, workload_kinds,
 };
 use control_plane::Plane;
 use futures::{FutureExt as _, StreamExt as _};
@@ -57,7 +57,7 @@ fn two() -> NodeGroup {
 }
 
 /// Ordered by duration, longest first.
-const SCENARIOS: [Scenario; 37] = [
+const SCENARIOS: [Scenario; 39] = [
     scenario("third-party", one, |cluster| Box::pin(workload_kinds::third_party(cluster))),
     scenario("kubernetes-kinds", one, |cluster| Box::pin(workload_kinds::kubernetes_kinds(cluster))),
     scenario("third-party-gang", one, |cluster| Box::pin(workload_kinds::third_party_gang(cluster))),
@@ -74,6 +74,8 @@ const SCENARIOS: [Scenario; 37] = [
     scenario("reclaim-min-runtime", one, |cluster| {
         Box::pin(time_based_transitions::reclaim_min_runtime(cluster))
     }),
+    scenario("time-limit-end", one, |cluster| Box::pin(time_limits::end(cluster))),
+    scenario("time-limit-preemptible", one, |cluster| Box::pin(time_limits::preemptible(cluster))),
     scenario("staleness", one, |cluster| Box::pin(time_based_transitions::staleness(cluster))),
     scenario("preemption-delay", one, |cluster| Box::pin(time_based_transitions::preemption_delay(cluster))),
     scenario("gang", two, |cluster| Box::pin(gang_scheduling::all_or_nothing(cluster))),

@@ -114,8 +114,9 @@ fn evictions(before: &Cluster, outcome: &Outcome, findings: &mut Findings) -> BT
             findings.add(Invariant::Eviction, format!("pod `{key}` is evicted without being in use"));
         }
         let group = before.pods[pod].group.map(|g| &before.groups[g]);
-        // The action of a plugin has its own rules.
-        let is_exempt = *action == Cause::Stale.action() || matches!(**why, EvictionReason::Custom { .. });
+        // The action of a plugin and the end of a maximum run time have their own rules.
+        let is_exempt = *action == Cause::Stale.action()
+            || matches!(**why, EvictionReason::Custom { .. } | EvictionReason::TimeLimit { .. });
         if !is_exempt && !group.is_some_and(|g| g.preemptible) {
             findings.add(Invariant::Eviction, format!("pod `{key}` is evicted but not preemptible"));
         }

@@ -33,7 +33,7 @@ pub(super) fn check(
     stale(before, policy, after, &evictions, findings);
     protection::min_runtime(before, policy, after, &evictions, findings);
     if policy.disruption_budgets == DisruptionBudgets::Honour {
-        protection::budgets(before, after, findings);
+        protection::budgets(before, after, &super::time_limit::evicted(before, outcome), findings);
     }
 }
 

@@ -83,7 +83,9 @@ struct Reader<'a, 'f> {
 impl Reader<'_, '_> {
     fn read(&mut self, decision: &Decision) {
         match decision {
-            Decision::Evict { pod, why, .. } if matches!(**why, EvictionReason::Custom { .. }) => {
+            Decision::Evict { pod, why, .. }
+                if matches!(**why, EvictionReason::Custom { .. } | EvictionReason::TimeLimit { .. }) =>
+            {
                 self.open = false;
                 if let Some(pod) = self.before.pod(pod) {
                     self.release(pod);

@@ -69,6 +69,9 @@ fn is_protected(before: &Cluster, args: &MinRuntime, batch: &EvictionBatch, vict
     let (Some(start), Some(theirs), Some(ours)) = (victim.last_start, victim.queue, taker.queue) else {
         return false;
     };
+    if victim.exceeds_time_limit {
+        return false;
+    }
     let nearest = |from: QueueIdx, own: &dyn Fn(QueueIdx) -> Option<Span>| path(before, from).find_map(own);
     let span = match batch.cause {
         Cause::Consolidation | Cause::Stale => return false,
@@ -88,13 +91,13 @@ fn is_protected(before: &Cluster, args: &MinRuntime, batch: &EvictionBatch, vict
     start + span > before.refreshed_at()
 }
 
-/// No disruption budget is exceeded.
-pub(super) fn budgets(before: &Cluster, after: &After, findings: &mut Findings) {
+/// No disruption budget is exceeded; `ended` are pods that budgets do not protect.
+pub(super) fn budgets(before: &Cluster, after: &After, ended: &BTreeSet<PodIdx>, findings: &mut Findings) {
     if before.budgets.is_empty() {
         return;
     }
     let mut drawn: BTreeMap<usize, i64> = BTreeMap::new();
-    for &pod in &after.evicted {
+    for &pod in after.evicted.difference(ended) {
         let p = &before.pods[pod];
         let labels: Vec<(&str, &str)> = before
             .terms

@@ -180,7 +180,7 @@ impl Cluster {
         group.uid = uid;
         group.queue_name = queue_name;
         group.priority = input.priority;
-        group.preemptible = input.preemptible;
+        group.declared_preemptible = input.preemptible;
         group.created = input.created;
         group.last_start = input.last_start;
         group.last_eviction = input.last_eviction;
@@ -190,6 +190,9 @@ impl Cluster {
         group.mark_unschedulable = input.mark_unschedulable;
         group.invalid_reason = invalid_reason;
         group.backoff = input.backoff.clone().map(Box::new);
+        group.time_limit = input.time_limit;
+        group.limit_warned = input.limit_warned;
+        group.ended = input.ended;
         group.members = members;
         changes.groups.push(index);
     }
@@ -229,6 +232,7 @@ impl Cluster {
         queue.created = input.created;
         queue.preempt_min_runtime = input.preempt_min_runtime;
         queue.reclaim_min_runtime = input.reclaim_min_runtime;
+        queue.time_limit = input.time_limit;
         changes.queues = true;
     }
 
@@ -276,7 +280,9 @@ fn absent_group(namespace: Sym, name: Sym, nothing: Sym) -> Group {
         queue_name: nothing,
         queue: None,
         priority: 0,
+        declared_preemptible: false,
         preemptible: false,
+        exceeds_time_limit: false,
         created: Timestamp::default(),
         last_start: None,
         last_eviction: None,
@@ -286,6 +292,9 @@ fn absent_group(namespace: Sym, name: Sym, nothing: Sym) -> Group {
         mark_unschedulable: true,
         invalid_reason: None,
         backoff: None,
+        time_limit: None,
+        limit_warned: None,
+        ended: None,
         members: IndexVec::new(),
         pods: Vec::new(),
         invalid: 0,
@@ -307,6 +316,7 @@ fn absent_queue(name: Sym) -> Queue {
         created: Timestamp::default(),
         preempt_min_runtime: None,
         reclaim_min_runtime: None,
+        time_limit: None,
         ledger: Ledger::default(),
         version: 0,
     }

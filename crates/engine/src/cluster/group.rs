@@ -4,7 +4,7 @@
 
 use super::pod::Status;
 use crate::ids::{Idx, IndexVec, MemberIdx, PodIdx, QueueIdx, Sym};
-use crate::input::{Backoff, BackoffScope};
+use crate::input::{Backoff, BackoffScope, TimeLimit};
 use crate::share::QueueAmounts;
 use kai_units::{Span, Timestamp};
 
@@ -28,8 +28,12 @@ pub struct Group {
     pub queue: Option<QueueIdx>,
     /// Priority value.
     pub priority: i32,
-    /// Pods may be evicted for other groups.
+    /// Pods may be evicted for other groups, by its priority class or `preemptibility`.
+    pub declared_preemptible: bool,
+    /// Pods may be evicted for other groups: as declared, or since it exceeds its maximum run time.
     pub preemptible: bool,
+    /// It runs, and the grace period of a maximum run time has ended.
+    pub exceeds_time_limit: bool,
     /// When it was created.
     pub created: Timestamp,
     /// When it last started.
@@ -48,6 +52,12 @@ pub struct Group {
     pub invalid_reason: Option<String>,
     /// Its backoff, while it lasts.
     pub backoff: Option<Box<Backoff>>,
+    /// Its own maximum run time.
+    pub time_limit: Option<TimeLimit>,
+    /// When its users were last warned of a time limit.
+    pub limit_warned: Option<Timestamp>,
+    /// When it reached a time limit that ends it.
+    pub ended: Option<Timestamp>,
     /// The tree; the first member is the root.
     pub members: IndexVec<MemberIdx, Member>,
     /// Pods of the group, invalid ones included; in no particular order.
@@ -193,7 +203,8 @@ impl Member {
 impl Group {
     /// Its pending pods are not placed.
     pub fn is_excluded_from_placement(&self) -> bool {
-        self.backoff.as_deref().is_some_and(|backoff| backoff.scope == BackoffScope::Placement)
+        self.ended.is_some()
+            || self.backoff.as_deref().is_some_and(|backoff| backoff.scope == BackoffScope::Placement)
     }
     /// The root of the tree.
     pub fn root() -> MemberIdx {

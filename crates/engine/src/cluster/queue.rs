@@ -1,6 +1,7 @@
 //! A queue and its ledger.
 
 use crate::ids::{QueueIdx, Sym};
+use crate::input::TimeLimit;
 use crate::share::Ledger;
 use kai_units::{Span, Timestamp};
 
@@ -29,6 +30,8 @@ pub struct Queue {
     pub preempt_min_runtime: Option<Span>,
     /// Minimum run time before reclaim.
     pub reclaim_min_runtime: Option<Span>,
+    /// Maximum run time of its groups, and of groups below it that have no nearer one.
+    pub time_limit: Option<TimeLimit>,
     /// Quotas, limits, weights, allocation and request.
     pub ledger: Ledger,
     /// Equal versions mean equal ledgers.

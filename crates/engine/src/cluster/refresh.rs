@@ -38,6 +38,7 @@ impl Cluster {
         if changes.queues {
             self.refresh_queues(changes);
         }
+        self.note_time_limits(now, changes);
         if changes.all_groups {
             changes.groups = self.groups.indices().collect();
         }
@@ -230,6 +231,8 @@ impl Cluster {
         let stamp = self.fresh_version();
         let group = &mut self.groups[index];
         (group.members, group.pods, group.invalid, group.stamp) = (members, pods, invalid, stamp);
+        self.refresh_time_limit(index);
+        let group = &self.groups[index];
         let unplaced = [Status::Pending, Status::Gated, Status::InBackoff, Status::Pipelined];
         if group.present && (invalid > 0 || unplaced.iter().any(|status| group.count(*status) > 0)) {
             self.pending.insert(index);

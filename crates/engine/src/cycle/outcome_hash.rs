@@ -13,6 +13,10 @@ pub(super) fn hash(outcome: &Outcome) -> u64 {
         outcome.carry_over.hash(hasher);
         outcome.started.hash(hasher);
         outcome.staleness.hash(hasher);
+        // Without limits nothing is hashed: their existence changes no other hash.
+        if !outcome.time_limits.is_empty() {
+            outcome.time_limits.hash(hasher);
+        }
     })
 }
 

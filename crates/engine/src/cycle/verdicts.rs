@@ -63,6 +63,9 @@ fn obstacles(run: &Run<'_, '_>, index: GroupIdx) -> Vec<Verdict> {
         let Backoff { cause, failures, until, .. } = backoff.clone();
         all.push(Verdict::InBackoff { cause, failures, until: until.0 });
     }
+    if let Some(ended) = group.ended.filter(|_| group.count(Status::InBackoff) > 0) {
+        all.push(Verdict::TimeLimitReached { ended: ended.0 });
+    }
     if all.is_empty() && !group.is_ready() {
         all.extend(not_ready(cluster, group, Group::root()));
     }

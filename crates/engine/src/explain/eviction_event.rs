@@ -75,6 +75,9 @@ pub(super) fn message(
             }
             text
         }
+        EvictionReason::TimeLimit { .. } => {
+            format!("Workload reached its maximum run time, evicting pod: {pod}")
+        }
         EvictionReason::Custom { message } => message.clone(),
         EvictionReason::Moved { .. } if action == Cause::Consolidation.action() => {
             format!(

@@ -315,6 +315,9 @@ pub fn rule(why: &EvictionReason) -> String {
         EvictionReason::Stale { since } => {
             format!("the gang has been below its minimum since {}", Timestamp(*since))
         }
+        EvictionReason::TimeLimit { ended } => {
+            format!("the group ended at {}, after its maximum run time", Timestamp(*ended))
+        }
         EvictionReason::Custom { message } => message.clone(),
     }
 }

@@ -46,6 +46,33 @@ pub struct GroupInput {
     pub single_attempt: bool,
     /// Set while the group is in backoff.
     pub backoff: Option<Backoff>,
+    /// Its own maximum run time; its queue may have another one.
+    pub time_limit: Option<TimeLimit>,
+    /// When its users were last warned of a time limit.
+    pub limit_warned: Option<Timestamp>,
+    /// When it reached a time limit that ends it: its pods are evicted and not placed again.
+    pub ended: Option<Timestamp>,
+}
+
+/// Maximum run time of a group, or of the groups of a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TimeLimit {
+    /// Maximum time since the last start.
+    pub limit: Span,
+    /// Time after the limit until the action.
+    pub grace: Span,
+    /// What happens then.
+    pub action: LimitAction,
+}
+
+/// What happens to a group that has reached its maximum run time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LimitAction {
+    /// It is preemptible, whatever its priority class says, and no minimum run time protects it.
+    #[default]
+    Preemptible,
+    /// All its pods are evicted, and it is not placed again.
+    End,
 }
 
 /// A group's backoff after decisions for it could not be carried out.

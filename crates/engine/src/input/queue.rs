@@ -1,5 +1,6 @@
 //! Input of a queue: the fields that scheduling rules read.
 
+use super::TimeLimit;
 use crate::resource::PerResource;
 use kai_units::{Span, Timestamp};
 
@@ -26,6 +27,8 @@ pub struct QueueInput {
     pub preempt_min_runtime: Option<Span>,
     /// Minimum run time before a job of this queue may be reclaimed.
     pub reclaim_min_runtime: Option<Span>,
+    /// Maximum run time of groups of this queue.
+    pub time_limit: Option<TimeLimit>,
     /// Historical usage (cpu, memory, gpu), each as a share of the cluster in the usage window.
     pub usage: PerResource<f64>,
 }

@@ -159,8 +159,11 @@ impl<'a> Rules<'a> {
         is_allowed
     }
 
-    /// Whether the minimum run time of a group has not elapsed.
+    /// Whether the minimum run time of a group has not elapsed. It does not outlast the maximum run time.
     fn is_protected(&self, cluster: &Cluster, victim: GroupIdx) -> bool {
+        if cluster.groups[victim].exceeds_time_limit {
+            return false;
+        }
         let (Some(args), Some(queue)) =
             (&self.policy.registry.builtin.min_runtime, cluster.groups[victim].queue)
         else {

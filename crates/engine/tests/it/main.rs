@@ -12,4 +12,5 @@ mod plugin_callbacks;
 mod properties;
 mod random_clusters;
 mod scenarios;
+mod time_limits;
 mod victim_plugins;

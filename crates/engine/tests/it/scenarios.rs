@@ -63,6 +63,7 @@ scenarios! {
     elastic_groups_grow_alternately
     elastic_growth_by_task_priority
     elastic_victim_keeps_pods_that_fit_on_other_nodes
+    ended_group_is_not_placed
     every_sub_group_requires_its_minimum
     evicted_pods_are_not_placed_and_evicted_again
     exact_fractions_fill_a_limit
@@ -103,6 +104,7 @@ scenarios! {
     mig_instances_are_resources
     mig_instances_count_by_their_size
     mig_single_supports_whole_requests_only
+    min_runtime_does_not_outlast_the_time_limit
     min_runtime_does_not_protect_surplus_pods
     min_runtime_protects_from_preemption
     min_sub_group_counts_satisfied_members
@@ -131,6 +133,7 @@ scenarios! {
     opening_a_shared_gpu_uses_two_pod_slots
     optional_members_are_requested_one_by_one
     oversized_claim_fails_only_its_own_group
+    pending_group_does_not_exceed_its_time_limit
     pipelined_pods_use_idle_gpus
     pod_affinity_is_satisfied
     pod_anti_affinity_spreads
@@ -179,6 +182,12 @@ scenarios! {
     surplus_follows_weights
     surplus_pods_are_evicted_by_task_priority
     taints_require_tolerations
+    time_limit_end_is_not_delayed_by_a_disruption_budget
+    time_limit_ends_a_gang_once
+    time_limit_is_announced_once
+    time_limit_makes_a_group_preemptible
+    time_limit_makes_a_group_reclaimable
+    time_limit_of_the_nearest_queue_applies
     topology_growth_stays_in_its_domain
     topology_per_sub_group
     topology_preferred_level_falls_back

@@ -140,7 +140,7 @@ impl SimulatedCluster {
         self.cluster.apply(Delta::Group(Box::new(group.input.clone())));
     }
 
-    /// The next deadline of a staleness grace period, a preemption delay or a minimum run time.
+    /// The next deadline of a staleness grace period, a preemption delay, a minimum or a maximum run time.
     pub(crate) fn next_timer(&self, now: Timestamp, staleness_grace: Span) -> Option<Timestamp> {
         let of_group = |group: &SimulatedGroup| {
             let input = &group.input;
@@ -148,11 +148,10 @@ impl SimulatedCluster {
             let stale = input.stale_since.zip(grace).map(|(since, grace)| since + grace);
             let from = input.last_eviction.map_or(input.created, |at| at.max(input.created));
             let delay = input.preemption_delay.map(|delay| from + delay);
-            let min_runtime_ends = input
-                .last_start
-                .into_iter()
-                .flat_map(|at| self.min_runtimes.iter().map(move |span| at + *span));
-            min_runtime_ends.chain(stale).chain(delay).filter(|at| *at > now).min()
+            let own = input.time_limit.into_iter().flat_map(|limit| limit.deadlines());
+            let run_times = || own.clone().chain(self.run_times.iter().copied());
+            let ends = input.last_start.into_iter().flat_map(|at| run_times().map(move |span| at + span));
+            ends.chain(stale).chain(delay).filter(|at| *at > now).min()
         };
         self.groups.values().filter(|group| group.exists_at(now)).filter_map(of_group).min()
     }

@@ -96,6 +96,7 @@ impl SchedulerLoop {
             }
             annotated.insert(group.clone());
         }
+        annotated.extend(self.handle_time_limits(&outcome.time_limits, now));
         for group in annotated {
             self.write_annotations(&group);
         }
@@ -274,6 +275,7 @@ fn may_evict(verdict: &GroupVerdict) -> bool {
             | Verdict::InvalidGroup(_)
             | Verdict::NotReady { .. }
             | Verdict::InBackoff { .. }
+            | Verdict::TimeLimitReached { .. }
             | Verdict::Quarantined(_) => false,
         }
 }

@@ -108,8 +108,10 @@ impl SchedulerLoop {
     }
 
     fn message(&self, verdict: &GroupVerdict) -> String {
-        let has_no_fit_error =
-            matches!(verdict.leading, Verdict::InBackoff { .. } | Verdict::WaitingForVictims { .. });
+        let has_no_fit_error = matches!(
+            verdict.leading,
+            Verdict::InBackoff { .. } | Verdict::WaitingForVictims { .. } | Verdict::TimeLimitReached { .. }
+        );
         let text = if matches!(verdict.leading, Verdict::NotReady { .. }) {
             explain::not_ready_message(self.cache.cluster(), &verdict.group)
         } else if has_no_fit_error {
@@ -189,6 +191,8 @@ impl SchedulerLoop {
         let stored = self.cache.store().objects();
         let marks_pods =
             stored.pod_groups.get(group).is_none_or(|group| group.spec.mark_unschedulable != Some(false));
+        // Autoscalers add nodes for pods that are marked, and no node helps an ended group.
+        let marks_pods = marks_pods && !matches!(verdict.leading, Verdict::TimeLimitReached { .. });
         let mut pending: Vec<(Key, String, bool)> = Vec::new();
         for pod in &cluster.groups[index].pods {
             let key = cluster.pod_key(*pod);
@@ -225,7 +229,7 @@ impl SchedulerLoop {
 
     /// The messages of pending pods of a group, in their order.
     fn pod_messages(&mut self, verdict: &GroupVerdict, pods: &[Key]) -> Vec<String> {
-        if matches!(verdict.leading, Verdict::InBackoff { .. }) {
+        if matches!(verdict.leading, Verdict::InBackoff { .. } | Verdict::TimeLimitReached { .. }) {
             let text = explain::plain(&verdict.leading, &verdict.queue).text;
             return vec![text; pods.len()];
         }

@@ -5,7 +5,7 @@ use crate::cycle_trigger::Impact;
 use crate::timers::GroupTimes;
 use kai_api::PodGroup;
 use kai_cache::object::{Change, Pod};
-use kai_cache::translate::{group as groups, pod as pods, queue as queues};
+use kai_cache::translate::{group as groups, pod as pods, queue as queues, time_limit};
 use kai_cache::{Kind, Object, Report};
 use kai_engine::input::{BackoffScope, Key};
 use kai_runtime::watch::WatchEvent;
@@ -223,6 +223,7 @@ impl SchedulerLoop {
             self.timers.set_group(key, GroupTimes::default());
             self.annotations.forget(key);
             self.backoff.forget(key);
+            self.beyond_limits.remove(key);
             self.reporter.with_conditions.remove(key);
             self.reporter.pending.remove(key);
             self.reporter.versions.groups.remove(key);
@@ -247,16 +248,19 @@ impl SchedulerLoop {
 
     fn queues_changed(&mut self) {
         self.diagnostics.queues_changed();
-        let mut min_runtimes: BTreeSet<Span> = BTreeSet::new();
+        let mut run_times: BTreeSet<Span> = BTreeSet::new();
         if let Some(defaults) = &self.policy().registry.builtin.min_runtime {
-            min_runtimes.extend(defaults.preempt.iter().chain(defaults.reclaim.iter()));
+            run_times.extend(defaults.preempt.iter().chain(defaults.reclaim.iter()));
         }
         for (key, queue) in &self.cache.store().objects().queues {
-            let queue = queues::min_runtimes(queue, &mut Report::on(Kind::Queue, key));
-            min_runtimes.extend(queue.preempt.iter().chain(queue.reclaim.iter()));
+            let mut report = Report::on(Kind::Queue, key);
+            let min = queues::min_runtimes(queue, &mut report);
+            let max = time_limit::translate(queue.metadata.annotations.as_ref(), &mut report);
+            run_times.extend(min.preempt.iter().chain(min.reclaim.iter()));
+            run_times.extend(max.into_iter().flat_map(|limit| limit.deadlines()));
         }
-        min_runtimes.retain(|span| span.0 > 0);
-        self.timers.set_min_runtimes(min_runtimes);
+        run_times.retain(|span| span.0 > 0);
+        self.timers.set_run_times(run_times);
     }
 }
 
@@ -268,6 +272,7 @@ fn group_times(timings: &groups::Timings, default_grace: Span) -> GroupTimes {
         stale: timings.stale_since.filter(|_| grace.0 >= 0).map(|since| (since, grace)),
         delay: timings.preemption_delay.map(|delay| (delay_from, delay)),
         last_start: timings.last_start,
+        limit: timings.time_limit,
     }
 }
 

@@ -5,8 +5,8 @@ use super::syntax::{Entry, listed, pair, span};
 use anyhow::{Context, Result, bail, ensure};
 use kai_engine::Delta;
 use kai_engine::input::{
-    Backoff, BackoffScope, GroupInput, Key, PodInput, PodPhase, Received, SubGroupInput, TopologyConstraint,
-    Utility,
+    Backoff, BackoffScope, GroupInput, Key, LimitAction, PodInput, PodPhase, Received, SubGroupInput,
+    TimeLimit, TopologyConstraint, Utility,
 };
 use kai_units::{Span, Timestamp};
 
@@ -60,6 +60,9 @@ pub(super) fn group(entry: &Entry, position: usize, now: Timestamp) -> Result<Gr
                 let cause = "eviction rejected".to_owned();
                 group.backoff = Some(Backoff { cause, failures: 1, until, scope });
             }
+            "maxrun" => group.time_limit = Some(time_limit(value)?),
+            "warned" => group.limit_warned = Some(ago(value, now)?),
+            "ended" => group.ended = Some(ago(value, now)?),
             "delay" => group.preemption_delay = Some(span(value)?),
             "pods" => blocks.push(Block::read(value)?),
             _ => match blocks.last_mut() {
@@ -77,6 +80,21 @@ pub(super) fn group(entry: &Entry, position: usize, now: Timestamp) -> Result<Gr
         block.build(&key, now, &mut done)?;
     }
     Ok(done)
+}
+
+/// `LIMIT[:end][:grace=SPAN]`
+pub(super) fn time_limit(text: &str) -> Result<TimeLimit> {
+    let mut parts = text.split(':');
+    let limit = span(parts.next().unwrap_or_default())?;
+    let mut limit = TimeLimit { limit, ..TimeLimit::default() };
+    for part in parts {
+        match pair(part) {
+            ("end", _) => limit.action = LimitAction::End,
+            ("grace", value) => limit.grace = span(value)?,
+            _ => bail!("a time limit has no `{part}`"),
+        }
+    }
+    Ok(limit)
 }
 
 fn ago(text: &str, now: Timestamp) -> Result<Timestamp> {

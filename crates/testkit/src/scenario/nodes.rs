@@ -152,6 +152,7 @@ pub(super) fn queue(entry: &Entry, position: usize) -> Result<Delta> {
             "created" => queue.created = Timestamp(0) + Span::from_secs(value.parse()?),
             "usage" => queue.usage[2] = value.parse()?,
             "preemptmin" => queue.preempt_min_runtime = Some(span(value)?),
+            "maxrun" => queue.time_limit = Some(super::groups::time_limit(value)?),
             "reclaimmin" => queue.reclaim_min_runtime = Some(span(value)?),
             _ => {
                 let (share, unit, key) = match key.split_once('.') {

@@ -1,10 +1,10 @@
-//! Formats the result of a scenario as in its `expect`, `shares` and `evictions` sections.
+//! Formats the result of a scenario as in its `expect`, `shares`, `evictions` and `notices` sections.
 
 use kai_engine::Outcome;
 use kai_engine::cluster::Cluster;
 use kai_engine::cluster::pod::Status;
 use kai_engine::input::{Key, WHOLE_GPU};
-use kai_engine::outcome::Decision;
+use kai_engine::outcome::{Decision, LimitNotice};
 use kai_engine::resource::QueueResource;
 use kai_engine::verdict::{NodeFit, NodeRejection, PodRejection, QueueExcess, TopologyReason, Verdict};
 use std::collections::BTreeMap;
@@ -114,6 +114,7 @@ fn words(verdict: &Verdict) -> String {
         Verdict::EvictionBackoff { cause, failures, .. } => {
             format!("no evictions: {cause}, {failures} refused")
         }
+        Verdict::TimeLimitReached { .. } => "ended at its time limit".to_owned(),
         Verdict::WaitingForVictims { waiting } => format!("{waiting} pipelined"),
         Verdict::InvalidGroup(why) => format!("broken: {why}"),
         Verdict::PreemptionDelay { delay, .. } => {
@@ -193,4 +194,15 @@ pub(super) fn evictions(outcome: &Outcome) -> Vec<String> {
         }
     }
     lines.into_iter().map(|(head, words)| format!("{head} {}", words.join(" "))).collect()
+}
+
+/// Notices of time limits: `warn train`, `preemptible train by queue team`, `end train`.
+pub(super) fn notices(outcome: &Outcome) -> Vec<String> {
+    let limits = &outcome.time_limits;
+    let line = |what: &str, notice: &LimitNotice| {
+        let by = notice.queue.as_ref().map_or_else(String::new, |queue| format!(" by queue {queue}"));
+        format!("{what} {}{by}", notice.group.name)
+    };
+    let all = [("warn", &limits.warn), ("preemptible", &limits.exceeded), ("end", &limits.end)];
+    all.into_iter().flat_map(|(what, list)| list.iter().map(move |notice| line(what, notice))).collect()
 }

@@ -42,6 +42,7 @@ On the workload, or on its pods where the workload sets nothing:
 | segments | annotations `kai.scheduler/segment-size` and `kai.scheduler/segment-topology-required-placement` or `…-preferred-placement`, on the worker template of a PyTorchJob or a LeaderWorkerSet |
 | preemption delay | annotation `kai.scheduler/preemption-delay`, such as `5m` |
 | staleness grace period | annotation `kai.scheduler/staleness-grace-period` |
+| maximum run time | annotation `kai.scheduler/max-runtime`, such as `8h`, with `…-action` and `…-grace-period` |
 | no grouping | annotation `kai.scheduler/skip-podgrouper: \"true\"` |
 
 A pod that cannot be grouped waits, and an event `PodGrouperWarning` on it says what to change or which right to grant.

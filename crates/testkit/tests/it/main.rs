@@ -1,5 +1,6 @@
 //! Replays of recordings of KAI, and unexpected objects.
 
+mod anonymised_snapshots;
 mod hostile_objects;
 mod random_clusters;
 mod recorded_calls;
