@@ -6,6 +6,7 @@
 //! (`renewal`).
 
 mod decision;
+mod drained;
 mod gpu_group_controller;
 mod locks;
 mod pod;
@@ -338,6 +339,7 @@ impl Reservations {
         let nothing_to_do = match self.cached_decision(group, over) {
             Decision::Keep => {
                 self.renewals.forget(group);
+                self.record_reserved(group).await?;
                 over.is_none()
             }
             Decision::Renew(_) => !self.renewals.is_due(group),

@@ -343,6 +343,11 @@ impl Cluster {
             let p = &all[pod];
             let Some(place) = &p.state.place else { continue };
             node.add(&load_of(p, shapes, devices, &place.gpu_groups), p.state.status);
+            for &group in p.extra.iter().flat_map(|extra| &extra.drained_gpus) {
+                if place.gpu_groups.contains(&group) {
+                    node.ledger.gpus.entry(group).drained = true;
+                }
+            }
             if p.state.status.is_active_allocated() {
                 zones.extend(place.numa.as_deref());
             }
