@@ -154,6 +154,25 @@ impl BindRequestStatus {
     pub const SUCCEEDED: &str = "Succeeded";
     /// `phase` when the last attempt failed.
     pub const FAILED: &str = "Failed";
+    /// Begins the `reason` of a succeeded request whose shared GPUs have lost their reservations.
+    const RESERVATION_LOST: &str = "GPUReservationLost: ";
+
+    /// The GPU groups of a succeeded request that have lost their reservation: no further pod may share these GPUs.
+    pub fn drained_gpu_groups(&self) -> impl Iterator<Item = &str> {
+        let listed = self.reason.strip_prefix(Self::RESERVATION_LOST);
+        let listed = listed.filter(|_| self.phase == Self::SUCCEEDED).unwrap_or_default();
+        listed.split(", ").filter(|group| !group.is_empty())
+    }
+
+    /// The `reason` from which [`drained_gpu_groups`](Self::drained_gpu_groups) reads these groups; empty without groups.
+    pub fn drained_reason<'a>(groups: impl IntoIterator<Item = &'a str>) -> String {
+        let groups: Vec<&str> = groups.into_iter().collect();
+        if groups.is_empty() {
+            String::new()
+        } else {
+            format!("{}{}", Self::RESERVATION_LOST, groups.join(", "))
+        }
+    }
 }
 
 custom_resource_schema!(

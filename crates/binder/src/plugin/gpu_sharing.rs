@@ -17,6 +17,15 @@ use std::collections::BTreeMap;
 /// Number of attempts of an optimistic update that conflicts.
 const ATTEMPTS_MAX: usize = 5;
 
+/// Keys of the config maps that binders write.
+const KEYS: [&str; 5] = [
+    env::NVIDIA_VISIBLE_DEVICES,
+    env::RUNAI_VISIBLE_DEVICES,
+    env::RUNAI_NUM_OF_GPUS,
+    env::GPU_PORTION,
+    env::CUDA_DEVICE_MEMORY_LIMIT,
+];
+
 type Data = BTreeMap<String, String>;
 
 /// The config maps of the container that receives the GPUs.
@@ -229,9 +238,17 @@ fn owner_reference(pod: &Pod) -> OwnerReference {
 }
 
 /// Who else a config map belongs to. A pod may give the name of any config map of its namespace. One of an earlier pod of
-/// the same name belongs to the pod, and one without owners to the first pod that names it, as in KAI.
+/// the same name belongs to the pod, and one without owners to the first pod that names it, as in KAI, unless it has data
+/// that no binder writes.
 fn foreign_owner(map: &ConfigMap, pod: &Pod) -> Option<String> {
     let owners = map.metadata.owner_references.as_deref().unwrap_or_default();
+    if owners.is_empty() {
+        let keys = map.data.iter().flat_map(BTreeMap::keys);
+        let mut keys = keys.chain(map.binary_data.iter().flat_map(BTreeMap::keys));
+        return keys
+            .find(|key| !KEYS.contains(&key.as_str()))
+            .map(|key| format!("no pod, for its key `{key}`,"));
+    }
     let is_own = |owner: &OwnerReference| owner.kind == "Pod" && owner.name == name(pod);
     let foreign = owners.iter().find(|owner| !is_own(owner))?;
     Some(format!("{} `{}`", foreign.kind, foreign.name))
@@ -354,6 +371,10 @@ mod tests {
         let pod = pod("", &json!([]));
         assert_eq!(foreign_owner(&map(json!([owner("Pod", "a")])), &pod), None);
         assert_eq!(foreign_owner(&map(json!([])), &pod), None);
+        let with = |data: Value| -> ConfigMap { serde_json::from_value(json!({"data": data})).unwrap() };
+        assert_eq!(foreign_owner(&with(json!({"GPU_PORTION": "1"})), &pod), None);
+        let settings = foreign_owner(&with(json!({"GPU_PORTION": "1", "url": "x"})), &pod).unwrap();
+        assert!(settings.contains("key `url`"), "{settings}");
         assert_eq!(foreign_owner(&map(json!([owner("Pod", "b")])), &pod).as_deref(), Some("Pod `b`"));
         let both = map(json!([owner("Pod", "a"), owner("Job", "a")]));
         assert_eq!(foreign_owner(&both, &pod).as_deref(), Some("Job `a`"));

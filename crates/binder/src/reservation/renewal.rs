@@ -78,8 +78,10 @@ impl Reservations {
             Ok(pod) => {
                 tracing::info!(pod = %key(&pod), %group, node = %lost.node, "renewed the reservation of a GPU");
                 self.renewals.forget(group);
+                self.record_reserved(group).await?;
             }
             Err(reason) => {
+                self.record_drained(group, &lost.users).await?;
                 self.renewals.delay(group);
                 self.report_lost(group, lost, wanted.as_deref().unwrap_or("unknown"), &reason);
             }

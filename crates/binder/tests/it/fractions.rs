@@ -406,15 +406,23 @@ async fn config_map_of_another_owner_is_left_alone() {
     let data = json!({"password": "kept"});
     let other = test.create(&kind::POD, pod("other", &json!({}))).await;
     let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "other", "uid": object::uid(&other)}]);
-    let metadata = json!({"name": name, "ownerReferences": owner});
-    test.create(&kind::CONFIG_MAP, json!({"metadata": metadata, "data": data})).await;
-    let made = test.create(&kind::POD, shared_pod("a")).await;
-    test.request(&made, "node-1", &fraction(&["g-1"])).await;
-    let request = test.until_phase("a", "Failed").await;
-    let reason = object::str_at(&request, "/status/reason");
-    assert!(reason.contains("belongs to Pod `other` and is not changed"), "{reason}");
-    test.until_reservations(0).await;
-    assert_eq!(test.get(&kind::CONFIG_MAP, name).await["data"], data, "neither overwritten nor deleted");
+    for (owners, said) in [
+        (owner, "belongs to Pod `other` and is not changed"),
+        (json!([]), "belongs to no pod, for its key `password`, and is not changed"),
+    ] {
+        let metadata = json!({"name": name, "ownerReferences": owners});
+        test.create(&kind::CONFIG_MAP, json!({"metadata": metadata, "data": data})).await;
+        let made = test.create(&kind::POD, shared_pod("a")).await;
+        test.request(&made, "node-1", &fraction(&["g-1"])).await;
+        let request = test.until_phase("a", "Failed").await;
+        let reason = object::str_at(&request, "/status/reason");
+        assert!(reason.contains(said), "{reason}");
+        test.until_reservations(0).await;
+        assert_eq!(test.get(&kind::CONFIG_MAP, name).await["data"], data, "neither overwritten nor deleted");
+        test.delete(&kind::CONFIG_MAP, name).await;
+        test.delete(&kind::POD, "a").await;
+        test.gone(&kind::POD, "a").await;
+    }
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]

@@ -154,6 +154,8 @@ async fn gpu_whose_reservation_cannot_be_renewed_is_drained_and_its_users_keep_r
     let lost = events.iter().find(|event| event["reason"] == "GPUReservationLost").unwrap();
     assert!(object::str_at(lost, "/message").contains(&device), "{lost:#}");
     assert_eq!(lost["involvedObject"]["name"], "a");
+    let request = test.until_phase("a", "Succeeded").await;
+    assert_eq!(request["status"]["reason"], "GPUReservationLost: g", "the scheduler reads it");
 
     let late = test.create(&kind::POD, shared_pod("late")).await;
     test.request(&late, "node-1", &fraction(&["g"])).await;
@@ -163,6 +165,9 @@ async fn gpu_whose_reservation_cannot_be_renewed_is_drained_and_its_users_keep_r
     assert_runs(&test, &user).await;
     test.delete(&kind::POD, "whole").await;
     until_renewed(&test, "g", &device, &reservation).await;
+    test.sleep(60).await;
+    let request = test.until_phase("a", "Succeeded").await;
+    assert!(request["status"].get("reason").is_none(), "{:#}", request["status"]);
     assert_runs(&test, &user).await;
     test.delete(&kind::POD, "a").await;
     test.until_reservations(0).await;

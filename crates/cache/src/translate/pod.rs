@@ -86,6 +86,7 @@ pub fn translate_next<'a>(
         ray_head: pod.metadata.label(label::RAY_NODE_TYPE) == Some("head"),
         nominated_node: pod.status.nominated_node_name.some().map(str::to_owned),
         gpu_groups: gpu_groups(pod, context.bind, report),
+        drained_gpus: context.bind.map(drained_gpus).unwrap_or_default(),
         received: gpu::received(
             received_type
                 .or_else(|| pod.metadata.annotation(annotation::RECEIVED_RESOURCE_TYPE))
@@ -185,6 +186,13 @@ fn gpu_groups(pod: &Pod, bind: Option<&BindRequest>, report: &mut Report<'_>) ->
         );
     }
     groups
+}
+
+/// The GPU groups of a bind request of which the binder says that their reservation is lost.
+pub fn drained_gpus(bind: &BindRequest) -> Vec<String> {
+    let drained = bind.status.iter().flat_map(kai_api::BindRequestStatus::drained_gpu_groups);
+    let selected = |group: &&str| bind.spec.selected_gpu_groups.iter().any(|known| known == group);
+    drained.filter(selected).map(str::to_owned).collect()
 }
 
 fn numa_placement(pod: &Pod, bind: Option<&BindRequest>, report: &mut Report<'_>) -> Vec<NumaAmount> {

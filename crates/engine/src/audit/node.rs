@@ -94,9 +94,12 @@ fn gpus<'a>(
     let name = before.text(n.name);
     let (mut whole, mut memory): (i64, BTreeMap<&str, i64>) = (0, BTreeMap::new());
     let mut old: BTreeSet<&str> = BTreeSet::new();
+    let mut drained: BTreeSet<&str> = BTreeSet::new();
     for held in seen {
         if !moment.adds(held.presence) {
             old.extend(held.gpu_groups.iter().map(String::as_str));
+            let lost = before.pods[held.pod].extra.iter().flat_map(|extra| &extra.drained_gpus);
+            drained.extend(lost.map(|group| before.text(*group)));
         }
         let (pod, shape) = (&before.pods[held.pod], before.shape(held.pod));
         if shape.is_shared() {
@@ -118,6 +121,12 @@ fn gpus<'a>(
         if shape.is_shared() && held.gpu_groups.len() != shape.devices() as usize {
             let pod = before.pod_key(held.pod);
             let what = format!("pod `{pod}` gets {} of {} GPUs", held.gpu_groups.len(), shape.devices());
+            findings.add(Invariant::GpuMemory, what);
+        }
+        for group in held.gpu_groups.iter().filter(|g| drained.contains(g.as_str())) {
+            let pod = before.pod_key(held.pod);
+            let what =
+                format!("pod `{pod}` shares GPU `{group}` of node `{name}`, which has lost its reservation");
             findings.add(Invariant::GpuMemory, what);
         }
         for group in held.gpu_groups.iter().filter(|g| memory[g.as_str()] > n.gpu_memory.mib) {

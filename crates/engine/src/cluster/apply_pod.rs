@@ -27,11 +27,13 @@ impl Cluster {
             && input.config_maps.is_empty()
             && input.numa_placement.is_empty()
             && input.claims.is_empty()
-            && input.extended_devices.is_empty();
+            && input.extended_devices.is_empty()
+            && input.drained_gpus.is_empty();
         let extra = (!is_plain).then(|| {
             Box::new(PodExtra {
                 volumes: input.volumes.iter().map(|v| self.names.intern(&v.claim)).collect(),
                 config_maps: input.config_maps.iter().map(|c| self.names.intern(c)).collect(),
+                drained_gpus: input.drained_gpus.iter().map(|g| self.names.intern(g)).collect(),
                 numa: input.numa_placement,
                 claims: input.claims,
                 extended_devices: input.extended_devices,

@@ -20,18 +20,21 @@ pub struct SharedGpu {
     pub flagged: bool,
     /// Some pod uses the GPU, or did in this cycle: a GPU assigned to pipelined pods only is not available now.
     pub backed: bool,
+    /// The GPU has lost its reservation: the pods that use it keep it, and no other pod may share it.
+    pub drained: bool,
 }
 
 impl SharedGpu {
     /// A request of this size fits, now or after releasing pods have terminated.
     pub fn fits(&self, mib: i64, gpu_memory: i64) -> bool {
-        self.used != 0
+        !self.drained
+            && self.used != 0
             && gpu_memory - self.allocated + self.releasing >= mib
             && self.allocated != self.releasing
     }
     /// A request of this size fits now.
     pub fn fits_now(&self, mib: i64, gpu_memory: i64) -> bool {
-        self.backed && gpu_memory - self.allocated >= mib
+        !self.drained && self.backed && gpu_memory - self.allocated >= mib
     }
     /// All of its pods are releasing.
     pub fn all_releasing(&self) -> bool {
@@ -66,6 +69,7 @@ impl SharedGpus {
                 releasing: 0,
                 flagged: false,
                 backed: false,
+                drained: false,
             });
             self.0.len() - 1
         });
@@ -74,7 +78,7 @@ impl SharedGpus {
     /// Largest request in MiB that fits any shared GPU, now or eventually.
     pub fn most_free(&self, gpu_memory: i64) -> i64 {
         self.iter()
-            .filter(|g| g.used != 0 && g.allocated != g.releasing)
+            .filter(|g| !g.drained && g.used != 0 && g.allocated != g.releasing)
             .map(|g| gpu_memory - g.allocated + g.releasing)
             .max()
             .unwrap_or(0)

@@ -257,4 +257,6 @@ pub struct PodExtra {
     pub volumes: Vec<Sym>,
     /// Config maps it needs, by name in its namespace.
     pub config_maps: Vec<Sym>,
+    /// Those of its GPU groups that have lost their reservation.
+    pub drained_gpus: Vec<Sym>,
 }

@@ -346,6 +346,11 @@ impl Cluster {
             let p = &all[pod];
             let Some(place) = &p.state.place else { continue };
             node.add(&load_of(p, shapes, devices, &place.gpu_groups), p.state.status);
+            for &group in p.extra.iter().flat_map(|extra| &extra.drained_gpus) {
+                if place.gpu_groups.contains(&group) {
+                    node.ledger.gpus.entry(group).drained = true;
+                }
+            }
             if p.state.status.is_active_allocated() {
                 zones.extend(place.numa.as_deref());
             }
@@ -373,12 +378,14 @@ impl Cluster {
         }
     }
 
-    /// Whether a reservation pod is orphaned: it names its GPU group, and no other pod on its node is in that group.
+    /// Whether a reservation pod is orphaned: it names its GPU group, and no pod on its node shares that GPU. The label of the
+    /// group alone does not count, as any pod may have it.
     fn is_orphaned(&self, pod: PodIdx, on_node: &[PodIdx]) -> bool {
         let p = &self.pods[pod];
         let shares = |other: &PodIdx| {
             let other = &self.pods[*other];
             other.utility != Some(Utility::Reservation)
+                && self.shapes[other.shape].is_shared()
                 && other.observed_gpu_groups.iter().any(|group| p.observed_gpu_groups.contains(group))
         };
         p.utility == Some(Utility::Reservation)

@@ -38,6 +38,8 @@ pub struct PodInput {
     pub nominated_node: Option<String>,
     /// GPU groups it uses.
     pub gpu_groups: Vec<String>,
+    /// Those of its GPU groups that have lost their reservation: no other pod may share these GPUs.
+    pub drained_gpus: Vec<String>,
     /// Kind of GPU received, once bound.
     pub received: Option<Received>,
     /// NUMA placement, observed or predicted.

@@ -127,7 +127,7 @@ fn times(requested: i64, free: i64) -> i64 {
 fn shares_on(node: &Node, requested: i64) -> i64 {
     let memory = node.gpu_memory.mib;
     // A shared GPU with releasing pods only counts as a whole one already.
-    let shared = node.ledger.gpus.iter().filter(|gpu| gpu.used > 0 && !gpu.all_releasing());
+    let shared = node.ledger.gpus.iter().filter(|gpu| gpu.used > 0 && !gpu.drained && !gpu.all_releasing());
     let left: i64 = shared.map(|gpu| (memory - gpu.allocated + gpu.releasing).max(0)).sum();
     let free =
         i128::from(node.free(resource::GPU)) * i128::from(memory) + i128::from(left) * i128::from(WHOLE_GPU);

@@ -87,6 +87,7 @@ scenarios! {
     gang_is_pipelined_as_a_whole
     gang_spans_nodes
     gated_surplus_pod_does_not_block_the_gang
+    gpu_without_reservation_is_not_shared
     group_in_backoff_is_not_placed_and_evicts_nothing
     group_is_pipelined_on_a_releasing_pod
     group_whose_evictions_were_refused_is_placed_on_free_capacity
@@ -165,6 +166,7 @@ scenarios! {
     reclaimed_pods_are_not_reclaimed_back
     reclaimer_stays_within_its_share_of_every_resource
     request_beyond_every_node_is_unschedulable
+    reservation_pod_is_not_covered_by_a_label
     reservation_pod_without_consumers_still_holds_its_gpu
     reservation_pods_are_not_counted_twice
     resource_names_ending_in_gpu_are_not_gpus

@@ -58,6 +58,7 @@ impl SimulatedPod {
         pod.node = None;
         pod.nominated_node = None;
         pod.gpu_groups.clear();
+        pod.drained_gpus.clear();
         pod.received = None;
         pod.numa_placement.clear();
         pod.extended_devices.clear();

@@ -103,7 +103,7 @@ impl SchedulerLoop {
                     pod.is_some_and(|pod| is_terminal(pod) || pod.metadata.deletion_timestamp.is_some());
                 if is_ending { Impact::FreesCapacity } else { Impact::Replan }
             }
-            Kind::BindRequest => self.handle_bind_request(key),
+            Kind::BindRequest => self.handle_bind_request(key).max(self.impact_of_drained_gpus(key, change)),
             Kind::PodGroup | Kind::ConfigMap => Impact::Replan,
             Kind::Node => {
                 if matches!(change, Change::Replaced(_)) {
@@ -127,6 +127,14 @@ impl SchedulerLoop {
             | Kind::Topology
             | Kind::Queue => Impact::FreesCapacity,
         }
+    }
+
+    /// A GPU that is no longer drained is free capacity.
+    fn impact_of_drained_gpus(&self, key: &Key, change: &Change) -> Impact {
+        let Change::Replaced(Object::BindRequest(before)) = change else { return Impact::None };
+        let now = self.cache.store().objects().bind_requests.get(key);
+        let now = now.map(|request| pods::drained_gpus(request)).unwrap_or_default();
+        if now == pods::drained_gpus(before) { Impact::None } else { Impact::FreesCapacity }
     }
 
     /// Deletes a bind request that failed for good and starts the backoff of its group.

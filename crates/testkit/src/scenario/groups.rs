@@ -177,7 +177,8 @@ impl Block {
     }
 }
 
-/// `pending`, `gated`, `running@n1`, `running@{n1,n2}` in turn, `running@n1#0` on the shared GPU 0.
+/// `pending`, `gated`, `running@n1`, `running@{n1,n2}` in turn, `running@n1#0` on the shared GPU 0, `running@n1#0!` if that
+/// has lost its reservation.
 fn place(pod: &mut PodInput, state: &str, position: usize, now: Timestamp) -> Result<()> {
     let (phase, place) = state.split_once('@').unwrap_or((state, ""));
     pod.phase = match phase {
@@ -199,7 +200,13 @@ fn place(pod: &mut PodInput, state: &str, position: usize, now: Timestamp) -> Re
     }
     let (node, groups) = place.split_once('#').unwrap_or((place, ""));
     pod.node = Some(node.to_owned());
-    pod.gpu_groups = groups.split('+').filter(|g| !g.is_empty()).map(str::to_owned).collect();
+    for group in groups.split('+').filter(|g| !g.is_empty()) {
+        let name = group.trim_end_matches('!');
+        pod.gpu_groups.push(name.to_owned());
+        if name != group {
+            pod.drained_gpus.push(name.to_owned());
+        }
+    }
     pod.received = Some(if pod.gpu_groups.is_empty() { Received::Regular } else { Received::Fraction });
     Ok(())
 }
