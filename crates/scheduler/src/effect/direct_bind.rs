@@ -1,8 +1,8 @@
 //! The Binding of a pod that needs nothing of the binder, and which pods those are.
 
-use kai_api::well_known::{annotation, label};
 use kai_api::BindRequest;
 use kai_api::pod::PodStatus;
+use kai_api::well_known::{annotation, label};
 use kai_cache::object::{Objects, Pod};
 use kai_engine::input::{Key, Received};
 use kai_engine::outcome::Bind;
@@ -179,7 +179,11 @@ mod tests {
             (Bind { received: Some(Received::Mig), ..whole_gpu() }, NodeGpus::Whole, true),
             (Bind { gpu_groups: vec!["g".to_owned()], ..whole_gpu() }, NodeGpus::Whole, false),
             (Bind { claims: vec![claim], ..whole_gpu() }, NodeGpus::Whole, false),
-            (Bind { extended: Some(Box::new(ExtendedClaim::default())), ..whole_gpu() }, NodeGpus::Whole, false),
+            (
+                Bind { extended: Some(Box::new(ExtendedClaim::default())), ..whole_gpu() },
+                NodeGpus::Whole,
+                false,
+            ),
         ];
         for (bind, node, expected) in table {
             assert_eq!(needs_no_binder(&bind, node, &objects), expected, "{bind:?} {node:?}");

@@ -55,7 +55,7 @@ fn run_seeds(seeds: std::ops::Range<u64>) {
 async fn run_seed(seed: u64) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let nodes = [NodeGroup::gpu_nodes(NODES as usize, u32::try_from(GPUS).unwrap_or(0))];
-    let (cluster, _) = high_availability::start(seed, nodes, &cache_consistency::options()).await;
+    let (cluster, _) = high_availability::start(seed, nodes, &cache_consistency::options(seed)).await;
     cluster.create_queue("a", 6).await;
     cluster.create_queue("b", 6).await;
     let checker = InvariantChecker::watch(&cluster);
