@@ -449,8 +449,12 @@ pub struct PodClaimStatus {
 impl Pod {
     /// Drops the statuses of containers whose resources equal their requests, as nearly all do.
     fn compact_resize(&mut self) {
+        // A binding that failed is reported in a condition, which is corrected when a later one succeeds.
+        let is_pending = self.spec.node_name.is_empty();
+        let reports_binding =
+            |condition: &PodCondition| is_pending && condition.kind == PodStatus::BOUND_CONDITION;
         self.status.conditions = kept(std::mem::take(&mut self.status.conditions), |condition| {
-            condition.kind == "PodResizePending"
+            condition.kind == "PodResizePending" || reports_binding(condition)
         });
         let infeasible = self.status.is_resize_infeasible();
         let matters = |of: &[Container], status: &ContainerStatus| {
@@ -469,11 +473,7 @@ impl Pod {
             }
         }
         if status.container_statuses.is_empty() && status.init_container_statuses.is_empty() {
-            // A binding that failed is reported there, and corrected when a later one succeeds.
-            let is_pending = spec.node_name.is_empty();
-            let conditions = std::mem::take(&mut status.conditions);
-            status.conditions =
-                kept(conditions, |condition| is_pending && condition.kind == PodStatus::BOUND_CONDITION);
+            status.conditions = kept(std::mem::take(&mut status.conditions), reports_binding);
             status.resize = Text::default();
         }
     }
