@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tower::ServiceExt as _;
 
-/// Options with a scheduler that audits its cache every 30 seconds. Even seeds bind as KAI does, odd ones directly.
+/// Options with a scheduler that audits its cache every 30 seconds. Every other seed binds directly, the rest as KAI does.
 pub(super) fn options(seed: u64) -> ComponentOptions {
     let audit_every = Duration::from_secs(30);
     let binding = if seed.is_multiple_of(2) { Binding::Requests } else { Binding::Direct };
