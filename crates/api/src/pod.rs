@@ -390,7 +390,7 @@ pub struct PodStatus {
     /// Statuses of the sidecars whose resources differ from their requests.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub init_container_statuses: List<ContainerStatus>,
-    /// Conditions of an in-place resize (KEP-1287).
+    /// Conditions of an in-place resize (KEP-1287), and `PodBound` of a pod without a node.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub conditions: List<PodCondition>,
     /// State of an in-place resize on servers before 1.33.
@@ -425,6 +425,9 @@ pub struct PodCondition {
 }
 
 impl PodStatus {
+    /// The condition that reports the result of a binding.
+    pub const BOUND_CONDITION: &str = "PodBound";
+
     /// Whether the kubelet has rejected the pending resize for good.
     pub fn is_resize_infeasible(&self) -> bool {
         let pending = self.conditions.iter().find(|condition| condition.kind == "PodResizePending");
@@ -446,8 +449,12 @@ pub struct PodClaimStatus {
 impl Pod {
     /// Drops the statuses of containers whose resources equal their requests, as nearly all do.
     fn compact_resize(&mut self) {
+        // A binding that failed is reported in a condition, which is corrected when a later one succeeds.
+        let is_pending = self.spec.node_name.is_empty();
+        let reports_binding =
+            |condition: &PodCondition| is_pending && condition.kind == PodStatus::BOUND_CONDITION;
         self.status.conditions = kept(std::mem::take(&mut self.status.conditions), |condition| {
-            condition.kind == "PodResizePending"
+            condition.kind == "PodResizePending" || reports_binding(condition)
         });
         let infeasible = self.status.is_resize_infeasible();
         let matters = |of: &[Container], status: &ContainerStatus| {
@@ -466,7 +473,8 @@ impl Pod {
             }
         }
         if status.container_statuses.is_empty() && status.init_container_statuses.is_empty() {
-            (status.conditions, status.resize) = (List::default(), Text::default());
+            status.conditions = kept(std::mem::take(&mut status.conditions), reports_binding);
+            status.resize = Text::default();
         }
     }
 

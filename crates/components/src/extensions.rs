@@ -40,6 +40,10 @@ impl Extensions {
         let named = self.binder.names().map(|name| (name.to_owned(), BinderPlugin::default())).collect();
         let plugins = kai_binder::plugin::resolve_with(&named, &self.binder);
         options.binder.plugins = plugins.context("cannot build the binder plugins")?;
+        if self.binder.names().next().is_some() {
+            // A user's plugin runs for every pod.
+            options.scheduler.binding = kai_scheduler::Binding::Requests;
+        }
         options.pod_grouper.own_rules = self.grouper.clone();
         Ok(())
     }

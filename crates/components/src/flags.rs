@@ -134,6 +134,10 @@ pub struct SchedulerFlags {
     /// Evict by setting the condition `DisruptionTarget` and deleting the pod, instead of the eviction API.
     #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = false, action = ArgAction::Set)]
     pub update_pod_eviction_condition: bool,
+    /// Bind pods that need nothing of the binder without a bind request; false where a user's binder plugin, or KAI's
+    /// binder, has to see every pod.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = true, action = ArgAction::Set)]
+    pub direct_binding: bool,
     /// Consider CSI storage that evictions would free.
     #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = false, action = ArgAction::Set)]
     pub schedule_csi_storage: bool,

@@ -25,7 +25,7 @@ pub struct StartContext {
 }
 
 /// Options of all components.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ComponentOptions {
     pub scheduler: kai_scheduler::Options,
     pub binder: kai_binder::Options,
@@ -35,6 +35,22 @@ pub struct ComponentOptions {
     pub reservation: kai_reservation::simulated::Options,
     /// None where there is no autoscaler.
     pub node_scale_adjuster: Option<kai_controllers::node_scale::Options>,
+}
+
+impl Default for ComponentOptions {
+    /// The binder is ours, so that the scheduler binds what needs nothing of it.
+    fn default() -> Self {
+        let binding = kai_scheduler::Binding::Direct;
+        Self {
+            scheduler: kai_scheduler::Options { binding, ..kai_scheduler::Options::default() },
+            binder: kai_binder::Options::default(),
+            pod_grouper: kai_podgrouper::Options::default(),
+            pod_group_controller: kai_controllers::podgroup::Options::default(),
+            queue_controller: kai_controllers::queue::Options::default(),
+            reservation: kai_reservation::simulated::Options::default(),
+            node_scale_adjuster: None,
+        }
+    }
 }
 
 impl ComponentOptions {

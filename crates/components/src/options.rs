@@ -14,8 +14,8 @@ use kai_engine::Params;
 use kai_engine::plugin::PluginSet;
 use kai_podgrouper::OwnRules;
 use kai_runtime::Key;
-use kai_scheduler::Eviction;
 use kai_scheduler::usage::{self, Source};
+use kai_scheduler::{Binding, Eviction};
 use kai_units::{Quantity, Span, duration};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -71,6 +71,7 @@ pub(crate) fn scheduler(flags: &SchedulerFlags, plugins: &PluginSet) -> Result<k
         } else {
             Eviction::Api
         },
+        binding: if flags.direct_binding { Binding::Direct } else { Binding::Requests },
         detailed_fit_errors: flags.detailed_fit_errors,
         metrics_namespace: flags.metrics_namespace.clone(),
         usage,

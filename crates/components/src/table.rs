@@ -99,6 +99,7 @@ const SCHEDULER: ComponentSpec = ComponentSpec {
     ],
     rules: &[
         rule(SCHEDULING, &["bindrequests"], &["create", "delete"], "bind decisions"),
+        rule(CORE, &["pods/binding"], &["create"], "pods that need nothing of the binder"),
         rule(CORE, &["pods/eviction"], &["create"], "evictions"),
         rule(CORE, &["pods"], &["patch", "delete"], "node pool labels of placed pods; evictions by deletion"),
         rule(SCHEDULING, &["podgroups"], &["patch"], "scheduling annotations of pod groups"),

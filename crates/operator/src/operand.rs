@@ -2,7 +2,7 @@
 
 mod admission;
 mod binder;
-pub(crate) use binder::app_label;
+pub(crate) use binder::{app_label, binder_sees_every_pod};
 mod certificate;
 mod node_scale_adjuster;
 mod numa_placement_exporter;

@@ -145,6 +145,9 @@ fn arguments(
         format!("--queue-label-key={}", settings.queue_label_key),
         format!("--listen-address=:{port}"),
     ];
+    if crate::operand::binder_sees_every_pod(settings) {
+        args.push("--direct-binding=false".to_owned());
+    }
     if let Some(prefix) = &settings.queue_controller.metrics_namespace {
         args.push(format!("--metrics-namespace={prefix}"));
     }

@@ -1,8 +1,8 @@
 //! Write queue: sends writes in the background by priority, and writes to one object in submission order.
 //!
-//! A write waits only for writes of its own or a higher priority, and for earlier writes to the same object. Writes with a
-//! slot coalesce: a queued write is replaced by a later one with the same slot of the same object, so a state that
-//! changes faster than it can be written costs one write. The number of writes in flight adapts to the latency of the
+//! What acts goes before what reports: while an action is queued or in flight, status and events wait, at most
+//! [`REPORT_DELAY_MAX`]; after that they take turns with actions. Writes with a slot coalesce: a queued write is replaced by
+//! a later one with the same slot of the same object, so a state that changes faster than it can be written costs one write. The number of writes in flight adapts to the latency of the
 //! server (module `concurrency`). A write that failed transiently is retried with backoff and occupies no capacity meanwhile.
 
 mod concurrency;
@@ -28,6 +28,9 @@ const EVENTS_MAX: usize = 10_000;
 /// Delay before a write is retried.
 const BACKOFF: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(200), Duration::from_secs(10));
 
+/// How long actions may delay a report.
+pub const REPORT_DELAY_MAX: Duration = Duration::from_secs(3);
+
 /// Attempts of a write that an admission webhook refuses with a server error: seconds, in which a webhook may restart.
 const WEBHOOK_ATTEMPTS: u32 = 6;
 
@@ -42,7 +45,8 @@ pub enum WritePriority {
     Event,
 }
 
-const PRIORITIES: [WritePriority; 3] = [WritePriority::Action, WritePriority::Status, WritePriority::Event];
+/// The priorities of writes that act upon nothing.
+const REPORTS: [WritePriority; 2] = [WritePriority::Status, WritePriority::Event];
 
 /// Whether a write that failed transiently is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +111,8 @@ type ObjectId = (ResourceKind, Key);
 struct Queued {
     write: Write,
     failures: u32,
+    /// When it was submitted; a write that replaces another one keeps its time.
+    since: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -120,6 +126,9 @@ struct State {
     backoff: BTreeMap<(Instant, u64), ObjectId>,
     failures: u64,
     queued_events: usize,
+    actions_in_flight: usize,
+    /// Whether it is the turn of a report that has waited for too long.
+    is_turn_of_reports: bool,
     counts: Counts,
 }
 
@@ -175,7 +184,7 @@ impl Writer {
         loop {
             let next_retry = self.lock().release_due(Instant::now());
             while in_flight.len() < limit.get() {
-                let Some(queued) = self.lock().take() else { break };
+                let Some(queued) = self.lock().take(Instant::now()) else { break };
                 in_flight.push(Box::pin(send(api.clone(), queued)));
             }
             let retry_due = async {
@@ -215,7 +224,7 @@ impl Writer {
             tracing::debug!(path = write.path, error = error as &dyn std::error::Error, "write failed");
         }
         let done = write.done.take();
-        self.lock().finish(&write.object);
+        self.lock().finish(&write);
         if let Some(done) = done {
             done(response);
         }
@@ -246,7 +255,7 @@ impl State {
         if let Some(queued) = writes.iter_mut().find(same) {
             queued.write = write;
         } else {
-            writes.push_back(Queued { write, failures: 0 });
+            writes.push_back(Queued { write, failures: 0, since: Instant::now() });
             self.counts.queued += 1;
         }
         if !self.busy.contains(&id) {
@@ -255,34 +264,70 @@ impl State {
     }
 
     /// The next write to send.
-    fn take(&mut self) -> Option<Queued> {
-        for priority in PRIORITIES {
-            while let Some(id) = self.ready(priority).pop_front() {
-                if self.busy.contains(&id) {
-                    continue;
-                }
-                let Some(writes) = self.objects.get_mut(&id) else { continue };
-                let Some(queued) = writes.pop_front() else { continue };
-                if writes.is_empty() {
-                    self.objects.remove(&id);
-                }
-                if queued.write.priority == WritePriority::Event {
-                    self.queued_events -= 1;
-                }
-                self.counts.queued -= 1;
-                self.counts.in_flight += 1;
-                self.counts.sent += 1;
-                self.busy.insert(id);
-                return Some(queued);
+    fn take(&mut self, now: Instant) -> Option<Queued> {
+        let overdue = REPORTS.into_iter().find(|priority| {
+            self.oldest(*priority).is_some_and(|since| now.duration_since(since) >= REPORT_DELAY_MAX)
+        });
+        if let Some(priority) = overdue.filter(|_| self.is_turn_of_reports) {
+            return self.take_of(priority);
+        }
+        if let Some(action) = self.take_of(WritePriority::Action) {
+            return Some(action);
+        }
+        match overdue {
+            Some(priority) => self.take_of(priority),
+            None if self.actions_in_flight > 0 => None,
+            None => REPORTS.into_iter().find_map(|priority| self.take_of(priority)),
+        }
+    }
+
+    /// When the first write of this priority that may be sent was submitted.
+    fn oldest(&mut self, priority: WritePriority) -> Option<Instant> {
+        while let Some(id) = self.ready(priority).front().cloned() {
+            let first = self.objects.get(&id).and_then(VecDeque::front).map(|queued| queued.since);
+            match first.filter(|_| !self.busy.contains(&id)) {
+                Some(since) => return Some(since),
+                None => self.ready(priority).pop_front(),
+            };
+        }
+        None
+    }
+
+    fn take_of(&mut self, priority: WritePriority) -> Option<Queued> {
+        while let Some(id) = self.ready(priority).pop_front() {
+            if self.busy.contains(&id) {
+                continue;
             }
+            let Some(writes) = self.objects.get_mut(&id) else { continue };
+            let Some(queued) = writes.pop_front() else { continue };
+            if writes.is_empty() {
+                self.objects.remove(&id);
+            }
+            if queued.write.priority == WritePriority::Event {
+                self.queued_events -= 1;
+            }
+            let is_action = queued.write.priority == WritePriority::Action;
+            self.actions_in_flight += usize::from(is_action);
+            self.is_turn_of_reports = is_action;
+            self.counts.queued -= 1;
+            self.counts.in_flight += 1;
+            self.counts.sent += 1;
+            self.busy.insert(id);
+            return Some(queued);
         }
         None
     }
 
     /// Ends a write; the next one to the object may be sent.
-    fn finish(&mut self, object: &ObjectId) {
+    fn finish(&mut self, write: &Write) {
+        self.landed(write);
+        self.release(&write.object);
+    }
+
+    /// A write is no longer in flight.
+    fn landed(&mut self, write: &Write) {
         self.counts.in_flight -= 1;
-        self.release(object);
+        self.actions_in_flight -= usize::from(write.priority == WritePriority::Action);
     }
 
     fn release(&mut self, object: &ObjectId) {
@@ -296,7 +341,7 @@ impl State {
     /// Queues a failed write at the front again, unless a later one took its slot. Nothing is written to the object until
     /// the backoff is over.
     fn retry_later(&mut self, mut queued: Queued, now: Instant) {
-        self.counts.in_flight -= 1;
+        self.landed(&queued.write);
         queued.failures += 1;
         self.failures += 1;
         let due = now + BACKOFF.delay(queued.failures);

@@ -3,5 +3,6 @@
 pub(crate) mod bind;
 pub(crate) mod condition;
 mod device_config;
+pub(crate) mod direct_bind;
 pub(crate) mod evict;
 pub(crate) mod look_up;

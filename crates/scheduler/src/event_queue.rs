@@ -23,6 +23,12 @@ pub(crate) enum SchedulerEvent {
     BindResponse(Key, api::Result<Value>),
     /// The creation of a bind request failed with this error, and the server has this object under its name.
     BindLookup(Key, api::Error, Option<Value>),
+    /// The response to the Binding with this number.
+    BindingResponse(Key, u64, api::Result<Value>),
+    /// The Binding with this number failed with this error, or a list shows its pod unbound; the server has this pod.
+    BindingLookup(Key, u64, Option<api::Error>, Option<Value>),
+    /// The backoff after a failed Binding with this number is over.
+    BindingRetry(Key, u64),
     /// Whether the server has an assumed bind request that a list lacks.
     AssumedLookup(Key, bool),
     /// The response to the deletion of the obsolete bind request with this uid.
@@ -99,6 +105,9 @@ impl Pending {
             SchedulerEvent::Watch(_, WatchEvent::Listed(..) | WatchEvent::Denied) => self.latest.clear(),
             SchedulerEvent::BindResponse(..)
             | SchedulerEvent::BindLookup(..)
+            | SchedulerEvent::BindingResponse(..)
+            | SchedulerEvent::BindingLookup(..)
+            | SchedulerEvent::BindingRetry(..)
             | SchedulerEvent::AssumedLookup(..)
             | SchedulerEvent::DeletionResponse(..)
             | SchedulerEvent::DeletionRetry(_)

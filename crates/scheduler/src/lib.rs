@@ -11,6 +11,7 @@
 
 mod assumed_bindings;
 mod cycle_trigger;
+mod direct_bindings;
 mod effect;
 mod event_queue;
 mod group_backoff;
@@ -24,7 +25,7 @@ mod status_reporter;
 mod timers;
 pub mod usage;
 
-pub use options::{Eviction, Options};
+pub use options::{Binding, Eviction, Options};
 
 use event_queue::{EventQueue, SchedulerEvent};
 use kai_engine::plugin::PluginSet;

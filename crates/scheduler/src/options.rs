@@ -23,6 +23,16 @@ pub enum Eviction {
     DeleteWithCondition,
 }
 
+/// Who posts the Binding of a pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Binding {
+    /// The binder, for each pod, on a bind request; as in KAI.
+    #[default]
+    Requests,
+    /// The scheduler, for pods that need nothing else before they are bound. The others get a bind request.
+    Direct,
+}
+
 #[derive(Clone, Debug)]
 pub struct Options {
     pub settings: Settings,
@@ -33,6 +43,7 @@ pub struct Options {
     /// The least time between two cycles that may evict.
     pub period: Duration,
     pub eviction: Eviction,
+    pub binding: Binding,
     /// Messages list the reasons of every node.
     pub detailed_fit_errors: bool,
     pub metrics_namespace: String,
@@ -63,6 +74,7 @@ impl Default for Options {
             params,
             period: Duration::from_secs(1),
             eviction: Eviction::Api,
+            binding: Binding::Requests,
             detailed_fit_errors: false,
             metrics_namespace: "kai".to_owned(),
             usage: None,

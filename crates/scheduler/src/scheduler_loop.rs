@@ -6,6 +6,7 @@
 mod audit;
 mod cycle;
 mod cycle_metrics;
+mod direct_binding;
 mod input_diagnostics;
 mod obsolete_bind_requests;
 mod plugin_watchdog;
@@ -17,6 +18,7 @@ mod write_results;
 
 use crate::assumed_bindings::AssumedBindings;
 use crate::cycle_trigger::{CycleTrigger, Impact};
+use crate::direct_bindings::DirectBindings;
 use crate::effect::evict::{self, Batch, IfDenied};
 use crate::event_queue::{AnnotationError, EventQueue, SchedulerEvent};
 use crate::group_backoff::GroupBackoff;
@@ -73,6 +75,8 @@ pub(crate) struct SchedulerLoop {
     pub(crate) metrics: Metrics,
     events: Arc<EventQueue>,
     assumed: AssumedBindings,
+    /// Bindings that this process posts itself.
+    direct: DirectBindings,
     /// Obsolete bind requests that are being deleted.
     deleting: BTreeMap<Key, Deletion>,
     annotations: PendingAnnotations,
@@ -134,6 +138,7 @@ impl SchedulerLoop {
             degradations: process.degradations.clone(),
             events,
             assumed: AssumedBindings::default(),
+            direct: DirectBindings::default(),
             deleting: BTreeMap::new(),
             annotations: PendingAnnotations::default(),
             backoff: GroupBackoff::default(),
@@ -220,6 +225,13 @@ impl SchedulerLoop {
                 SchedulerEvent::Watch(kind, event) => self.handle_watch_event(kind, event),
                 SchedulerEvent::BindResponse(key, response) => self.handle_bind_response(&key, response),
                 SchedulerEvent::BindLookup(key, error, found) => self.handle_bind_lookup(&key, &error, found),
+                SchedulerEvent::BindingResponse(key, number, response) => {
+                    self.handle_binding_response(&key, number, response)
+                }
+                SchedulerEvent::BindingLookup(key, number, error, found) => {
+                    self.handle_binding_lookup(&key, number, error.as_ref(), found.as_ref())
+                }
+                SchedulerEvent::BindingRetry(key, number) => self.retry_binding(&key, number),
                 SchedulerEvent::AssumedLookup(key, exists) => self.handle_assumed_lookup(&key, exists),
                 SchedulerEvent::DeletionResponse(key, uid, response) => {
                     self.handle_deletion(key, &uid, response)

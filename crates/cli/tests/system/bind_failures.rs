@@ -27,7 +27,7 @@ async fn group_whose_bind_fails_is_in_backoff_while_others_are_scheduled() {
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn bind_request_that_a_webhook_refuses_gives_its_capacity_back() {
-    let cluster = TestCluster::new(1).await;
+    let cluster = TestCluster::with_bind_requests(1).await;
     cluster.create_queue("a", 8).await;
     let message =
         "Internal error occurred: failed calling webhook \"policy.example.com\": connection refused";
@@ -74,7 +74,7 @@ async fn bind_request_that_a_webhook_refuses_gives_its_capacity_back() {
 /// The next bind request of the pod has the same name.
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn failed_bind_request_whose_deletion_is_refused_is_deleted_later() {
-    let cluster = TestCluster::new(1).await;
+    let cluster = TestCluster::with_bind_requests(1).await;
     cluster.create_queue("a", 8).await;
     let faults = cluster.backend.faults();
     faults.set_outage(name::BINDER, Outage::forbidden("/binding"));

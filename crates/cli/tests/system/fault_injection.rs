@@ -98,7 +98,7 @@ async fn run_seed(seed: u64) -> Digest {
     observation::watch_panics();
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let nodes = [NodeGroup::gpu_nodes(NODES as usize, u32::try_from(GPUS).unwrap_or(0))];
-    let cluster = TestCluster::with_options(seed, nodes, &cache_consistency::options()).await;
+    let cluster = TestCluster::with_options(seed, nodes, &cache_consistency::options(seed)).await;
     cluster.create_queue("a", 6).await;
     cluster.create_queue("b", 6).await;
     let checker = InvariantChecker::watch(&cluster);

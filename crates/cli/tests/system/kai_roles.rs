@@ -14,6 +14,7 @@ use std::time::Duration;
 
 /// The rights of `deploy/rbac` that KAI's roles lack: component, verb, resource, API group.
 pub(crate) const NOT_GRANTED: &[(&str, &str, &str, &str)] = &[
+    (name::SCHEDULER, "create", "pods/binding", ""),
     (name::SCHEDULER, "create", "pods/eviction", ""),
     (name::SCHEDULER, "list", "poddisruptionbudgets", "policy"),
     (name::SCHEDULER, "watch", "poddisruptionbudgets", "policy"),

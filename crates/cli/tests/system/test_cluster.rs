@@ -48,6 +48,13 @@ impl TestCluster {
         Self::with_options(1, [NodeGroup::gpu_nodes(nodes as usize, 8)], &ComponentOptions::simulated()).await
     }
 
+    /// As [`TestCluster::new`], with a bind request for every pod, as in KAI.
+    pub(crate) async fn with_bind_requests(nodes: u32) -> Self {
+        let mut options = ComponentOptions::simulated();
+        options.scheduler.binding = kai_scheduler::Binding::Requests;
+        Self::with_options(1, [NodeGroup::gpu_nodes(nodes as usize, 8)], &options).await
+    }
+
     pub(crate) async fn with_options(
         seed: u64,
         nodes: impl IntoIterator<Item = NodeGroup>,
@@ -77,9 +84,13 @@ impl TestCluster {
         nodes: impl IntoIterator<Item = NodeGroup>,
         join: impl FnOnce(&mut Cluster) -> SchedulerHandle,
     ) -> Self {
+        Self::built(Cluster::builder().seed(seed).nodes(nodes), join).await
+    }
+
+    /// Starts a cluster that is built so.
+    pub(crate) async fn built(builder: Builder, join: impl FnOnce(&mut Cluster) -> SchedulerHandle) -> Self {
         let epoch = "2026-01-01T00:00:00Z".parse().unwrap();
-        let builder: Builder = Cluster::builder().seed(seed).starting_at(epoch).nodes(nodes);
-        let mut backend = builder.start().await.unwrap();
+        let mut backend = builder.starting_at(epoch).start().await.unwrap();
         install::install(backend.api()).await.unwrap();
         let scheduler = join(&mut backend);
         let api = backend.api().clone();

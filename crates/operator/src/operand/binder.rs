@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 const NAME: &str = "binder";
+const VOLUME_BINDING: &str = "volumebinding";
+const DYNAMIC_RESOURCES: &str = "dynamicresources";
 const HAMI_CORE: &str = "hamicore";
 const GPU_SHARING: &str = "gpusharing";
 const VOLUME_BINDING_TIMEOUT_SECONDS: i64 = 120;
@@ -48,6 +50,13 @@ pub(super) fn operand(settings: &Settings, facts: &Facts) -> Operand {
     ]);
     workload.scale(settings, binder.vpa.as_ref(), facts, &mut operand);
     operand
+}
+
+/// Whether a plugin that is not built in runs, which has to see every pod before it is bound.
+pub(crate) fn binder_sees_every_pod(settings: &Settings) -> bool {
+    let is_own = |name: &str| ![VOLUME_BINDING, DYNAMIC_RESOURCES, GPU_SHARING, HAMI_CORE].contains(&name);
+    let mut plugins = settings.binder.plugins.iter().flatten();
+    plugins.any(|(name, plugin)| is_own(name) && plugin.enabled != Some(false))
 }
 
 /// Whether containers get the memory limit that HAMi-core enforces; admission has to add the variable.
@@ -168,8 +177,8 @@ fn plugins(settings: &Settings, facts: &Facts) -> Value {
         arguments: Some(arguments),
     };
     let mut plugins = BTreeMap::from([
-        ("volumebinding".to_owned(), plugin(true, 300, timeout())),
-        ("dynamicresources".to_owned(), plugin(true, 200, timeout())),
+        (VOLUME_BINDING.to_owned(), plugin(true, 300, timeout())),
+        (DYNAMIC_RESOURCES.to_owned(), plugin(true, 200, timeout())),
         (GPU_SHARING.to_owned(), plugin(true, 100, BTreeMap::new())),
         (HAMI_CORE.to_owned(), plugin(false, 50, BTreeMap::new())),
     ]);

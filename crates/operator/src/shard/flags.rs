@@ -9,6 +9,7 @@ pub(crate) const SCHEDULER_FLAGS: &[&str] = &[
     "cpu-worker-node-label-key",
     "default-staleness-grace-period",
     "detailed-fit-errors",
+    "direct-binding",
     "enable-profiler",
     "full-hierarchy-fairness",
     "gpu-worker-node-label-key",

@@ -57,9 +57,49 @@ async fn writes_are_sent_by_priority() {
     fixture.write(WritePriority::Event, "c", None, "1");
     fixture.write(WritePriority::Status, "b", None, "1");
     fixture.write(WritePriority::Action, "a", None, "1");
-    let taken: Vec<String> =
-        std::iter::from_fn(|| fixture.writer.lock().take()).map(|w| w.write.object.1.name).collect();
-    assert_eq!(taken, ["a", "b", "c"]);
+    assert_eq!(fixture.run().await, ["a=1", "b=1", "c=1"]);
+}
+
+fn names(taken: &[Queued]) -> Vec<&str> {
+    taken.iter().map(|queued| queued.write.object.1.name.as_str()).collect()
+}
+
+fn take_all(writer: &Writer) -> Vec<Queued> {
+    std::iter::from_fn(|| writer.lock().take(Instant::now())).collect()
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn reports_wait_while_an_action_is_in_flight() {
+    let fixture = Fixture::new();
+    fixture.write(WritePriority::Event, "c", None, "1");
+    fixture.write(WritePriority::Status, "b", Some("status"), "1");
+    fixture.write(WritePriority::Action, "a", None, "1");
+    let action = take_all(&fixture.writer);
+    assert_eq!(names(&action), ["a"]);
+    fixture.write(WritePriority::Status, "b", Some("status"), "2");
+    fixture.writer.lock().finish(&action[0].write);
+    let reports = take_all(&fixture.writer);
+    assert_eq!(names(&reports), ["b", "c"]);
+    assert_eq!(reports[0].write.body["data"]["value"], "2", "the latest state alone is written");
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn reports_take_turns_with_actions_once_they_have_waited_for_long() {
+    let fixture = Fixture::new();
+    for number in 0..2 {
+        fixture.write(WritePriority::Status, &format!("s{number}"), Some("status"), "1");
+    }
+    tokio::time::advance(REPORT_DELAY_MAX / 2).await;
+    // A later state does not extend the delay.
+    fixture.write(WritePriority::Status, "s0", Some("status"), "2");
+    for number in 0..3 {
+        fixture.write(WritePriority::Action, &format!("a{number}"), None, "1");
+    }
+    let first = fixture.writer.lock().take(Instant::now()).unwrap();
+    assert_eq!(names(&[first]), ["a0"]);
+    tokio::time::advance(REPORT_DELAY_MAX / 2).await;
+    fixture.write(WritePriority::Status, "new", Some("status"), "1");
+    assert_eq!(names(&take_all(&fixture.writer)), ["s0", "a1", "s1", "a2"]);
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]

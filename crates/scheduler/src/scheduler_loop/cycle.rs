@@ -8,6 +8,7 @@ use crate::effect::evict::{Batch, Victim};
 use crate::event_queue::SchedulerEvent;
 use crate::pending_annotations::GroupTimestamp;
 use crate::resources::POD_GROUP;
+use kai_api::BindRequest;
 use kai_api::well_known::annotation;
 use kai_engine::explain;
 use kai_engine::input::Key;
@@ -108,13 +109,14 @@ impl SchedulerLoop {
         }
     }
 
-    /// Assumes a binding and submits its bind request; returns the pod's group.
+    /// Assumes a binding and submits it, or its bind request; returns the pod's group.
     fn bind(&mut self, bind: &Bind, now: Timestamp) -> Option<Key> {
         let objects = self.cache.store().objects();
         let pod = objects.pods.get(&bind.pod);
         let group = pod.and_then(|pod| kai_cache::translate::pod::group_of(pod));
         let created = pod.and_then(|pod| pod.metadata.creation_timestamp).map(|at| at.0);
         let request = bind::request(bind, &self.options, objects);
+        let is_direct = self.binds_directly(bind);
         self.label_node_pool(&bind.pod);
         let key = bind.pod.clone();
         self.assumed.assume(
@@ -128,11 +130,20 @@ impl SchedulerLoop {
         self.reporter.pipelined.remove(&key);
         self.writer.cancel(&(POD, key.clone()), crate::effect::condition::POD_SLOT);
         self.reporter.retries.forget_pod(&key);
-        let events = Arc::clone(&self.events);
-        let done = Box::new(move |response| events.push(SchedulerEvent::BindResponse(key, response)));
-        self.writer.submit(bind::write(&request, done));
+        if is_direct {
+            self.post_binding(key, request, created, now);
+        } else {
+            self.create_bind_request(key, &request);
+        }
         tracing::info!(pod = %bind.pod, node = bind.node, action = bind.action, "bound");
         group
+    }
+
+    /// Submits the bind request of an assumed binding.
+    pub(super) fn create_bind_request(&self, key: Key, request: &BindRequest) {
+        let events = Arc::clone(&self.events);
+        let done = Box::new(move |response| events.push(SchedulerEvent::BindResponse(key, response)));
+        self.writer.submit(bind::write(request, done));
     }
 
     /// Labels a pod with the node pool of the scheduler that places it, as KAI does.

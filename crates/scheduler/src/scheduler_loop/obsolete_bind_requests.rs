@@ -66,6 +66,10 @@ impl SchedulerLoop {
     }
 
     pub(super) fn delete_bind_request(&mut self, key: &Key) {
+        // The server has no request of a pod that this process binds itself.
+        if self.withdraw_binding(key) {
+            return;
+        }
         let Some(request) = self.cache.store().objects().bind_requests.get(key) else { return };
         let uid = request.metadata.uid.clone().unwrap_or_default();
         let refused = match self.deleting.get(key) {

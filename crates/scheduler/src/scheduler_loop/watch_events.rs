@@ -62,6 +62,9 @@ impl SchedulerLoop {
         if kind == Kind::Queue {
             self.queues_changed();
         }
+        if kind == Kind::Pod {
+            self.check_bindings_after_list();
+        }
         self.delete_obsolete_bind_requests_after_list(kind);
         Impact::FreesCapacity
     }
@@ -84,7 +87,11 @@ impl SchedulerLoop {
         if kind == Kind::Queue {
             self.queues_changed();
         }
-        self.handle_change(kind, &key, &change)
+        let impact = self.handle_change(kind, &key, &change);
+        if kind == Kind::Pod {
+            self.release_if_bound(&key);
+        }
+        impact
     }
 
     /// Follows up on a changed object; returns what the change can affect.
@@ -237,6 +244,7 @@ impl SchedulerLoop {
             self.reporter.versions.groups.remove(key);
             self.verdicts.remove(key);
         } else if kind == Kind::Pod {
+            self.withdraw_binding(key);
             self.timers.set_pod(key, None);
             self.reporter.pipelined.remove(key);
             self.reporter.versions.pods.remove(key);

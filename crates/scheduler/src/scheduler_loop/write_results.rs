@@ -96,7 +96,7 @@ impl SchedulerLoop {
         Impact::FreesCapacity
     }
 
-    fn report_bind(
+    pub(super) fn report_bind(
         &self,
         pod: &Key,
         request: &BindRequest,

@@ -9,17 +9,18 @@ use kai_components::ComponentOptions;
 use kai_runtime::api::Api;
 use kai_runtime::watch::{self, Source, WatchEvent};
 use kai_scheduler::resources::{self, KindVisitor};
-use kai_scheduler::serve;
+use kai_scheduler::{Binding, serve};
 use serde::de::DeserializeOwned;
 use std::io::Cursor;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tower::ServiceExt as _;
 
-/// Options with a scheduler that audits its cache every 30 seconds.
-pub(super) fn options() -> ComponentOptions {
+/// Options with a scheduler that audits its cache every 30 seconds. Every other seed binds directly, the rest as KAI does.
+pub(super) fn options(seed: u64) -> ComponentOptions {
     let audit_every = Duration::from_secs(30);
-    let scheduler = kai_scheduler::Options { audit_every, ..kai_scheduler::Options::default() };
+    let binding = if seed.is_multiple_of(2) { Binding::Requests } else { Binding::Direct };
+    let scheduler = kai_scheduler::Options { audit_every, binding, ..kai_scheduler::Options::default() };
     ComponentOptions { scheduler, ..ComponentOptions::simulated() }
 }
 

@@ -57,7 +57,7 @@ async fn run_seed(seed: u64) {
     observation::watch_panics();
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let nodes = [NodeGroup::gpu_nodes(NODES as usize, u32::try_from(GPUS).unwrap_or(0))];
-    let (mut clocks, options) = (Clocks::default(), cache_consistency::options());
+    let (mut clocks, options) = (Clocks::default(), cache_consistency::options(seed));
     let cluster = TestCluster::with_components(seed, nodes, |cluster| {
         high_availability::join_with_clocks(cluster, &options, &Terms::default(), &mut clocks)
     })

@@ -74,7 +74,7 @@ async fn run_seed(seed: u64) -> Digest {
     let gpus = u32::try_from(GPUS).unwrap_or(0);
     let nodes = [NodeGroup::gpu_nodes(NODES as usize, gpus), workloads::nodes_with_claims()];
     let mut clocks = BTreeMap::new();
-    let cluster = TestCluster::with_components(seed, nodes, |cluster| join(cluster, &mut clocks)).await;
+    let cluster = TestCluster::with_components(seed, nodes, |cluster| join(seed, cluster, &mut clocks)).await;
     install_webhook(&cluster, rng.next_u32().is_multiple_of(2)).await;
     cluster.create_queue("a", 6).await;
     cluster.create_queue("b", 6).await;
@@ -105,8 +105,8 @@ async fn run_seed(seed: u64) -> Digest {
 }
 
 /// Runs every component with a clock of its own.
-fn join(cluster: &mut Cluster, clocks: &mut BTreeMap<&'static str, Setter>) -> SchedulerHandle {
-    let (options, scheduler) = (cache_consistency::options(), SchedulerHandle::default());
+fn join(seed: u64, cluster: &mut Cluster, clocks: &mut BTreeMap<&'static str, Setter>) -> SchedulerHandle {
+    let (options, scheduler) = (cache_consistency::options(seed), SchedulerHandle::default());
     for spec in COMPONENTS {
         let (clock, setter) = cluster.clock().settable();
         clocks.insert(spec.name, setter);
