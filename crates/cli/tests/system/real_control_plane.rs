@@ -69,11 +69,6 @@ fn four_gpus() -> NodeGroup {
     NodeGroup::gpu_nodes(1, 4)
 }
 
-/// Two nodes with two GPUs.
-fn two_by_two() -> NodeGroup {
-    NodeGroup::gpu_nodes(2, 2)
-}
-
 /// Ordered by duration, longest first.
 const SCENARIOS: [Scenario; 60] = [
     scenario("third-party", one, |cluster| Box::pin(workload_kinds::third_party(cluster))),
@@ -94,7 +89,7 @@ const SCENARIOS: [Scenario; 60] = [
     }),
     scenario("staleness", one, |cluster| Box::pin(time_based_transitions::staleness(cluster))),
     scenario("preemption-delay", one, |cluster| Box::pin(time_based_transitions::preemption_delay(cluster))),
-    scenario("suite-reclaim-groups", two_by_two, |cluster| Box::pin(reclaim::groups(cluster))),
+    scenario("suite-reclaim-groups", reclaim::nodes, |cluster| Box::pin(reclaim::groups(cluster))),
     scenario("suite-reclaim", one, |cluster| Box::pin(reclaim::single_pods(cluster))),
     scenario("suite-preempt-matrix", one, |cluster| Box::pin(preempt::matrix(cluster))),
     scenario("suite-numa-evictions", numa::nodes, |cluster| Box::pin(numa::evictions(cluster))),

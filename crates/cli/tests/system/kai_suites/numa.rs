@@ -15,15 +15,15 @@ use serde_json::{Value, json};
 const ZONE: u32 = 4;
 const NODE: u32 = 8;
 
-/// One node without NUMA zones; the scenarios add those with.
+/// One node with the policy `single-numa-node`.
 pub(crate) fn nodes() -> NodeGroup {
-    NodeGroup::default()
+    NodeGroup { numa_zones: 2, ..NodeGroup::gpu_nodes(1, NODE) }
 }
 
-async fn add<B>(cluster: &TestCluster<B>, policy: &str) -> String {
-    let name = policy.split('-').next().unwrap_or(policy).to_owned();
-    let nodes =
-        NodeGroup { name, numa_zones: 2, numa_policy: policy.to_owned(), ..NodeGroup::gpu_nodes(1, NODE) };
+/// Adds a node with the policy `restricted`.
+async fn add_restricted<B>(cluster: &TestCluster<B>) -> String {
+    let name = "restricted".to_owned();
+    let nodes = NodeGroup { numa_policy: name.clone(), name, ..nodes() };
     cluster.add_nodes(nodes).await.swap_remove(0)
 }
 
@@ -63,7 +63,8 @@ async fn policies_of_the_topology_manager_decide_where_pods_fit() {
 
 /// numa-01 … 07.
 pub(crate) async fn policies<B>(cluster: &TestCluster<B>) {
-    let (single, restricted) = (add(cluster, "single-numa-node").await, add(cluster, "restricted").await);
+    let (single, restricted) = (cluster.node_name(1), add_restricted(cluster).await);
+    cluster.add_nodes(NodeGroup { name: "plain".to_owned(), ..NodeGroup::default() }).await;
     cluster.create_queue("a", 64).await;
     cluster.runs(guaranteed("fits", "a", ZONE).on_node(&single)).await;
     cluster
@@ -97,7 +98,7 @@ pub(crate) async fn evictions<B>(cluster: &TestCluster<B>) {
     cluster.create_queue_under(None, "node", &bounds(total, total, 1), json!({})).await;
     cluster.create_queue_under(Some("node"), "reclaimee", &bounds(0, -1, 1), json!({})).await;
     cluster.create_queue_under(Some("node"), "reclaimer", &bounds(total, -1, 1), json!({})).await;
-    let (single, restricted) = (add(cluster, "single-numa-node").await, add(cluster, "restricted").await);
+    let (single, restricted) = (cluster.node_name(1), add_restricted(cluster).await);
     for (node, gpus) in [(&single, ZONE), (&restricted, ZONE), (&restricted, ZONE + 1), (&restricted, NODE)] {
         for number in 0..2 {
             cluster.runs(guaranteed(&format!("victim-{number}"), "reclaimee", ZONE).on_node(node)).await;

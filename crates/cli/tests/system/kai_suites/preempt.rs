@@ -67,9 +67,9 @@ pub(crate) async fn matrix<B>(cluster: &TestCluster<B>) {
     cluster.waits(pod("pending", high)).await;
 }
 
-/// Two nodes with two GPUs; few pods fill one.
+/// Two nodes with four GPUs; few pods fill one.
 pub(crate) fn nodes() -> NodeGroup {
-    NodeGroup { pods: 12, ..NodeGroup::gpu_nodes(2, 2) }
+    NodeGroup { pods: 12, ..NodeGroup::gpu_nodes(2, 4) }
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
@@ -77,12 +77,12 @@ async fn groups_are_preempted_down_to_their_minimum() {
     groups(&embedded("suite-preempt-groups", nodes()).await).await;
 }
 
-/// preempt-11 … 14, on two nodes with two GPUs.
+/// preempt-11 … 14, on [`nodes`].
 pub(crate) async fn groups<B>(cluster: &TestCluster<B>) {
     let (train, firm) = (cluster.class(50).await, cluster.class(150).await);
     cluster.create_queue_under(Some("teams"), "all", &bounds(-1, -1, 1), json!({})).await;
-    cluster.fill("filler", 4, |name| PodBuilder::new(name, "all", 1).priority_class(&train)).await;
-    let pods = (0..2).map(|number| PodBuilder::new(&format!("gang-{number}"), "all", 2)).collect();
+    cluster.fill("filler", 8, |name| PodBuilder::new(name, "all", 1).priority_class(&train)).await;
+    let pods = (0..2).map(|number| PodBuilder::new(&format!("gang-{number}"), "all", 4)).collect();
     cluster.own_group("gang", "all", json!({"minMember": 2, "priorityClassName": firm}), pods).await;
     cluster.settles("gang-", 2, 0).await;
     cluster.clear().await;

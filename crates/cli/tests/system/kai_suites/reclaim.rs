@@ -88,14 +88,19 @@ async fn three_queues<B>(cluster: &TestCluster<B>) {
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn groups_are_reclaimed_down_to_their_minimum_or_entirely() {
-    groups(&embedded("suite-reclaim-groups", NodeGroup::gpu_nodes(2, 2)).await).await;
+    groups(&embedded("suite-reclaim-groups", nodes()).await).await;
+}
+
+/// Two nodes with four GPUs.
+pub(crate) fn nodes() -> NodeGroup {
+    NodeGroup::gpu_nodes(2, 4)
 }
 
 fn members(group: &str, queue: &str, count: usize, gpus: u32) -> Vec<PodBuilder> {
     (0..count).map(|number| PodBuilder::new(&format!("{group}-{number}"), queue, gpus)).collect()
 }
 
-/// reclaim-07 … 11, on two nodes with two GPUs.
+/// reclaim-07 … 11, on [`nodes`].
 pub(crate) async fn groups<B>(cluster: &TestCluster<B>) {
     let elastic = json!({"minMember": 1, "priorityClassName": "train"});
     queues(cluster, "seven", [4, 2, 2], [json!({}), json!({})]).await;
@@ -121,8 +126,8 @@ pub(crate) async fn groups<B>(cluster: &TestCluster<B>) {
     minimum_runtime(cluster, &gang, elastic).await;
 
     queues(cluster, "ten", [100, 0, 8], [json!({"weight": 0}), json!({})]).await;
-    cluster.fill("filler", 4, |name| PodBuilder::new(name, "ten-a", 1)).await;
-    cluster.own_group("gang", "ten-b", gang, members("gang", "ten-b", 2, 2)).await;
+    cluster.fill("filler", 8, |name| PodBuilder::new(name, "ten-a", 1)).await;
+    cluster.own_group("gang", "ten-b", gang, members("gang", "ten-b", 2, 4)).await;
     cluster.settles("gang-", 2, 0).await;
     cluster.clear().await;
 

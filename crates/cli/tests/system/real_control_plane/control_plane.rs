@@ -426,6 +426,10 @@ impl Plane {
                 self.api.ensure_dynamic(&kind::DEVICE_CLASS, "", &node::device_class()).await.unwrap();
                 self.api.ensure_dynamic(&kind::RESOURCE_SLICE, "", &node::slice(group, &made)).await.unwrap();
             }
+            if group.numa_zones > 1 {
+                let zones = node::topology(group, object::name(&made));
+                self.api.ensure_dynamic(&kind::NODE_RESOURCE_TOPOLOGY, "", &zones).await.unwrap();
+            }
         }
     }
 
