@@ -320,7 +320,7 @@ fn further_pull_secret_reaches_every_deployment() {
 
 /// Writes the lease of the scheduler as its leader does.
 async fn lead(installation: &Installation, pod: &str) {
-    let key = Key::new(NAMESPACE, "kai-scheduler-default");
+    let key = Key::new(NAMESPACE, "kai-scheduler");
     let spec = json!({"holderIdentity": format!("{pod}_1"), "leaseDurationSeconds": 15});
     let metadata = json!({"name": key.name, "namespace": NAMESPACE});
     let lease =
