@@ -77,6 +77,8 @@ enum Subject {
     /// Run `bench restart` in this process.
     #[command(hide = true)]
     RestartWorker(restart::WorkerArgs),
+    /// KAI's scale tests: large gangs, full clusters and reclaim.
+    Scale(e2e::scale::Args),
     /// Change one pod of a large cluster at rest.
     Steady(steady::Args),
 }
@@ -98,6 +100,7 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
         Some(Subject::Grouper(args)) => grouper::run(repository, args),
         Some(Subject::Restart(args)) => restart::run(repository, args),
         Some(Subject::RestartWorker(args)) => restart::run_worker(args),
+        Some(Subject::Scale(args)) => e2e::scale::run(repository, args),
         Some(Subject::Steady(args)) => steady::run(repository, args),
         None => plan(repository, args),
     }

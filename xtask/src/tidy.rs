@@ -7,6 +7,7 @@ mod features;
 mod generated;
 mod links;
 mod references;
+mod scenario_ids;
 mod sources;
 mod words;
 
@@ -35,6 +36,7 @@ fn complaints(repository: &Repository) -> Result<Vec<String>> {
     found.extend(links::check(&files));
     found.extend(generated::check(&files));
     found.extend(references::check(&files));
+    found.extend(scenario_ids::check(&files));
     found.extend(words::check(&files));
     Ok(found)
 }

@@ -27,6 +27,8 @@ pub struct Settings {
     pub device_claims: bool,
     /// The cluster serves NUMA zones.
     pub numa_zones: bool,
+    /// Queues may have a half-life of past usage of their own; Prometheus knows only one for all.
+    pub usage_half_lives: bool,
 }
 
 impl Default for Settings {
@@ -44,6 +46,7 @@ impl Default for Settings {
             full_hierarchy_fairness: true,
             device_claims: true,
             numa_zones: true,
+            usage_half_lives: true,
         }
     }
 }

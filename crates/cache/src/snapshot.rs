@@ -56,6 +56,7 @@ impl Snapshot {
             full_hierarchy_fairness: self.params.full_hierarchy_fairness,
             device_claims: discovery.serves_device_claims(),
             numa_zones: discovery.serves_numa_zones(),
+            usage_half_lives: true,
         }
     }
 

@@ -30,7 +30,7 @@ use crate::status_reporter::StatusReporter;
 use crate::timers::Timers;
 use crate::usage::ledger::Ledger;
 use crate::usage::{Source, Usage};
-use kai_cache::{Cache, Kind};
+use kai_cache::{Cache, Kind, Settings};
 use kai_clock::Clock;
 use kai_engine::input::Key;
 use kai_engine::plugin::PluginSet;
@@ -122,8 +122,12 @@ impl SchedulerLoop {
         for warning in options.config.warnings.iter().chain(&all_actions.warnings) {
             tracing::warn!(warning, "invalid configuration");
         }
+        let settings = Settings {
+            usage_half_lives: options.usage.as_ref().is_none_or(|source| source.ledger().is_some()),
+            ..options.settings.clone()
+        };
         Self {
-            cache: Cache::new(options.settings.clone()),
+            cache: Cache::new(settings),
             metrics,
             trigger: CycleTrigger::new(options.period),
             policies: Policies::of(all_actions),

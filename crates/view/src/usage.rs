@@ -50,8 +50,23 @@ pub async fn read(api: &Api, view: &ClusterView) -> api::Result<UsageView> {
     for map in maps.items {
         records.extend(map.data.unwrap_or_default());
     }
-    let queues = ledger::history(records, view.now).into_iter();
+    let mut queues = ledger::history(records, view.now);
+    if !queues.is_empty() {
+        add_unsaved(&mut queues, view);
+    }
+    let queues = queues.into_iter();
     Ok(UsageView { queues: queues.map(|(queue, samples)| usage_of(queue, &samples, view.now)).collect() })
+}
+
+/// Queues that hold something, and of which the scheduler has saved nothing yet: it saves once a minute.
+fn add_unsaved(queues: &mut BTreeMap<String, Vec<UsageSample>>, view: &ClusterView) {
+    for queue in &view.outcome.queues {
+        let amounts = ledger::in_units(queue.allocated);
+        if amounts.iter().any(|amount| *amount > 0.0) {
+            let now = || vec![UsageSample { from: view.now, amounts }];
+            queues.entry(queue.name.clone()).or_insert_with(now);
+        }
+    }
 }
 
 fn usage_of(queue: String, samples: &[UsageSample], now: Timestamp) -> QueueUsage {

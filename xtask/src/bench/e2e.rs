@@ -6,6 +6,7 @@
 mod load;
 pub(super) mod processes;
 mod report;
+pub(super) mod scale;
 pub(super) mod usage;
 mod writes;
 
@@ -85,16 +86,34 @@ pub(super) fn run(repository: &Repository, args: &Args) -> Result<()> {
     Ok(())
 }
 
-async fn real(repository: &Repository, binary: &Path, scratch: &Path, nodes: usize) -> Result<Real> {
+/// What runs while something is measured.
+enum Started {
+    Real(ControlPlane, Processes),
+    Embedded(processes::Child),
+}
+
+/// A real kube-apiserver with nodes, without queues, and the components.
+async fn start_real(
+    repository: &Repository,
+    binary: &Path,
+    scratch: &Path,
+    nodes: usize,
+) -> Result<(Load, Started)> {
     let programs = kubernetes::programs(repository)?;
     let plane = ControlPlane::start(&programs, Controllers::None).await?;
-    let [server, _] = plane.processes();
     let load = Load::new(plane.server().clone(), ADMIN_TOKEN);
     load.install().await?;
     load.make_nodes(nodes).await?;
-    load.make_queues(nodes).await?;
     let processes = Processes::start(binary, &plane.kubeconfig_file(), scratch)?;
     processes.ready().await?;
+    Ok((load, Started::Real(plane, processes)))
+}
+
+async fn real(repository: &Repository, binary: &Path, scratch: &Path, nodes: usize) -> Result<Real> {
+    let (load, started) = start_real(repository, binary, scratch, nodes).await?;
+    let Started::Real(plane, processes) = &started else { bail!("the components are processes") };
+    let [server, _] = plane.processes();
+    load.make_queues(nodes).await?;
 
     let writes_before = Writes::read(&load).await?;
     let server_before = Usage::of(server)?;
@@ -121,12 +140,14 @@ async fn real(repository: &Repository, binary: &Path, scratch: &Path, nodes: usi
     Ok(Real { nodes, filled, writes: writes.since(&writes_before, 8 * nodes), ours, server })
 }
 
-async fn embedded(binary: &Path, scratch: &Path, nodes: usize) -> Result<Embedded> {
+/// `kai up` with two nodes in a rack.
+async fn start_embedded(binary: &Path, scratch: &Path, nodes: usize) -> Result<(Load, Started)> {
     let kubeconfig = scratch.join("kubeconfig");
     // One of an earlier run leads nowhere.
     let _ = std::fs::remove_file(&kubeconfig);
     let child = Command::new(binary)
-        .args(["up", "--port", "0", "--nodes", &format!("{nodes}x8"), "--kubeconfig"])
+        .args(["up", "--port", "0", "--nodes", &format!("{nodes}x8")])
+        .args(["--racks", &(nodes / 2).to_string(), "--kubeconfig"])
         .arg(&kubeconfig)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -144,6 +165,12 @@ async fn embedded(binary: &Path, scratch: &Path, nodes: usize) -> Result<Embedde
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     };
+    Ok((load, Started::Embedded(up)))
+}
+
+async fn embedded(binary: &Path, scratch: &Path, nodes: usize) -> Result<Embedded> {
+    let (load, started) = start_embedded(binary, scratch, nodes).await?;
+    let Started::Embedded(up) = &started else { bail!("everything is one process") };
     load.make_queues(nodes).await?;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let idle = load.one_by_one(100).await?;

@@ -14,6 +14,10 @@ pub(super) enum Part {
     Filled,
     /// The section about filling the embedded cluster, without its heading.
     FilledEmbedded,
+    /// The section about KAI's scale tests on a real control plane, without its heading.
+    Scale,
+    /// The section about KAI's scale tests on the embedded cluster, without its heading.
+    ScaleEmbedded,
     /// The section about a large cluster at rest, without its heading.
     Steady,
     /// The section about restarts in a large cluster, without its heading.
@@ -25,10 +29,12 @@ pub(super) enum Part {
 }
 
 /// What each section begins with, in the order of the page; everything before them is about planning.
-const SECTIONS: [(Part, &str); 7] = [
+const SECTIONS: [(Part, &str); 9] = [
     (Part::ApiServer, "## The embedded API server\n"),
     (Part::Filled, "## Filling a cluster\n"),
     (Part::FilledEmbedded, "## Filling the embedded cluster\n"),
+    (Part::Scale, "## KAI's scale tests\n"),
+    (Part::ScaleEmbedded, "## KAI's scale tests on the embedded cluster\n"),
     (Part::Steady, "## A large cluster at rest\n"),
     (Part::Restart, "## Restarts in a large cluster\n"),
     (Part::Grouper, "## Grouping pods\n"),

@@ -4,11 +4,11 @@
 //! use it. Go clients drop a 0 when they write a queue, so absent and 0 must have the same meaning.
 
 use super::time_limit;
-use crate::finding::Report;
+use crate::finding::{Report, quoted};
 use crate::object::Queue;
 use crate::settings::Settings;
 use kai_api::queue::QueueResource;
-use kai_api::well_known::name;
+use kai_api::well_known::{annotation, name};
 use kai_engine::input::{QueueInput, QueueShare, WHOLE_GPU};
 use kai_engine::resource::AMOUNT_MAX;
 use kai_units::{Span, duration};
@@ -34,6 +34,7 @@ pub fn translate(queue: &Queue, settings: &Settings, usage: [f64; 3], report: &m
     let parent = parent.map(|p| if settings.full_hierarchy_fairness { p } else { FLAT_PARENT.to_owned() });
     let priority = spec.priority.unwrap_or(name::DEFAULT_QUEUE_PRIORITY);
     let min_runtimes = min_runtimes(queue, report);
+    check_usage_half_life(queue, settings, report);
     QueueInput {
         display_name,
         parent,
@@ -63,6 +64,35 @@ pub fn min_runtimes(queue: &Queue, report: &mut Report<'_>) -> MinRuntimes {
     MinRuntimes {
         preempt: runtime(spec.preempt_min_runtime.as_deref(), "spec.preemptMinRuntime", report),
         reclaim: runtime(spec.reclaim_min_runtime.as_deref(), "spec.reclaimMinRuntime", report),
+    }
+}
+
+/// The half-life of past usage that a queue has for itself; an error where it cannot be read.
+pub fn usage_half_life(queue: &Queue) -> Option<Result<Span, String>> {
+    let text = queue.metadata.annotations.as_ref()?.get(annotation::USAGE_HALF_LIFE)?;
+    Some(match duration::parse_extended(text) {
+        Ok(span) if span.0 > 0 => Ok(span),
+        Ok(_) => Err(format!("{} is not longer than nothing", quoted(text))),
+        Err(error) => Err(error.to_string()),
+    })
+}
+
+/// Reports a half-life that has no effect.
+fn check_usage_half_life(queue: &Queue, settings: &Settings, report: &mut Report<'_>) {
+    let field = || format!("metadata.annotations[{}]", annotation::USAGE_HALF_LIFE);
+    match usage_half_life(queue) {
+        None => {}
+        Some(Err(problem)) => report.warn(
+            field(),
+            format!("{problem}, so the half-life of the shard holds"),
+            "write a duration such as `6h`",
+        ),
+        Some(Ok(_)) if !settings.usage_half_lives => report.warn(
+            field(),
+            "Prometheus computes past usage with one half-life for all queues, so it has no effect",
+            "remove the annotation, or set `usageDBConfig.clientType: ledger`",
+        ),
+        Some(Ok(_)) => {}
     }
 }
 
@@ -151,6 +181,31 @@ mod tests {
         let (queue, _) = read(r#"{"metadata":{"name":"q"},"spec":{}}"#);
         assert_eq!([queue.cpu, queue.memory, queue.gpu], [nothing; 3], "and so does an absent resource");
         assert_eq!((queue.priority, findings), (100, 0));
+    }
+
+    #[test]
+    fn half_life_of_usage_that_has_no_effect_is_reported() {
+        let findings = |text: &str, usage_half_lives: bool| {
+            let metadata =
+                serde_json::json!({"name": "q", "annotations": {annotation::USAGE_HALF_LIFE: text}});
+            let queue = serde_json::json!({"metadata": metadata, "spec": {}});
+            let queue: Queue = serde_json::from_value(queue).unwrap();
+            let key = Key::new("", "q");
+            let mut report = Report::on(Kind::Queue, &key);
+            let settings = Settings { usage_half_lives, ..Settings::default() };
+            translate(&queue, &settings, [0.0; 3], &mut report);
+            report.into_findings().iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        };
+        assert_eq!(findings("6h", true), "");
+        for text in ["soon", "-6h", "0s"] {
+            let found = findings(text, true);
+            assert!(found.contains("[kai.scheduler/usage-half-life]`"), "{text}: {found}");
+            assert!(
+                found.contains("the half-life of the shard holds; hint: write a duration"),
+                "{text}: {found}"
+            );
+        }
+        assert!(findings("6h", false).contains("Prometheus computes past usage with one half-life"));
     }
 
     #[test]

@@ -224,6 +224,27 @@ async fn scale_down_leaves_nodes_with_shared_gpus_alone() {
     cluster.wait_until("the node is removed", async || nodes(&cluster).await == 1).await;
 }
 
+/// A gang of whole GPUs on nodes of which less than half is in use: the annotation of the page keeps the nodes.
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn scale_down_leaves_marked_gangs_alone_and_disrupts_unmarked_ones() {
+    for is_marked in [true, false] {
+        let cluster = standard(1).await;
+        fill(&cluster).await;
+        let large = NodeGroup { name: "scaled".to_owned(), ..NodeGroup::gpu_nodes(1, 8) };
+        let _autoscaler =
+            autoscaler::start(cluster.api(), cluster.backend.clock(), large, ScaleDown::Enabled);
+        let pod = |name: &str| {
+            let pod = PodBuilder::new(name, "a", 1);
+            if is_marked { pod.annotation("karpenter.sh/do-not-disrupt", "true") } else { pod }
+        };
+        cluster.create_group("gang", "a", 2, json!({}), pod).await;
+        cluster.wait_for_running("gang-", 2).await;
+        cluster.sleep(Duration::from_mins(30)).await;
+        let left = if is_marked { 2 } else { 0 };
+        assert_eq!(cluster.running("gang-").await, left, "marked: {is_marked}\n{}", cluster.dump().await);
+    }
+}
+
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn adjuster_works_with_the_rights_of_kais_role() {
     let missing = [

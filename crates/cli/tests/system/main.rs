@@ -19,6 +19,7 @@ mod high_availability;
 mod historical_usage;
 mod hostile_tenants;
 mod kai_roles;
+mod kai_suites;
 mod late_conditions;
 mod lost_responses;
 mod migration;

@@ -17,6 +17,10 @@ mod webhook_outage;
 mod webhooks;
 mod workload_controllers;
 
+use crate::kai_suites::{
+    conditions, consolidation as suite_consolidation, devices, elastic as suite_elastic, node_order, numa,
+    predicates, preempt, quota, reclaim, resources as suite_resources, subgroups, topology as suite_topology,
+};
 use crate::test_cluster::TestCluster;
 use crate::{
     admission, bind_failures, consolidation, disruption_budgets, eviction, gang_scheduling, gpu_sharing,
@@ -56,8 +60,17 @@ fn two() -> NodeGroup {
     NodeGroup::gpu_nodes(2, 8)
 }
 
+/// One node with two GPUs.
+fn two_gpus() -> NodeGroup {
+    NodeGroup::gpu_nodes(1, 2)
+}
+
+fn four_gpus() -> NodeGroup {
+    NodeGroup::gpu_nodes(1, 4)
+}
+
 /// Ordered by duration, longest first.
-const SCENARIOS: [Scenario; 39] = [
+const SCENARIOS: [Scenario; 62] = [
     scenario("third-party", one, |cluster| Box::pin(workload_kinds::third_party(cluster))),
     scenario("kubernetes-kinds", one, |cluster| Box::pin(workload_kinds::kubernetes_kinds(cluster))),
     scenario("third-party-gang", one, |cluster| Box::pin(workload_kinds::third_party_gang(cluster))),
@@ -78,6 +91,33 @@ const SCENARIOS: [Scenario; 39] = [
     scenario("time-limit-preemptible", one, |cluster| Box::pin(time_limits::preemptible(cluster))),
     scenario("staleness", one, |cluster| Box::pin(time_based_transitions::staleness(cluster))),
     scenario("preemption-delay", one, |cluster| Box::pin(time_based_transitions::preemption_delay(cluster))),
+    scenario("suite-reclaim-groups", reclaim::nodes, |cluster| Box::pin(reclaim::groups(cluster))),
+    scenario("suite-reclaim", one, |cluster| Box::pin(reclaim::single_pods(cluster))),
+    scenario("suite-preempt-matrix", one, |cluster| Box::pin(preempt::matrix(cluster))),
+    scenario("suite-numa-evictions", numa::nodes, |cluster| Box::pin(numa::evictions(cluster))),
+    scenario("suite-preempt-groups", preempt::nodes, |cluster| Box::pin(preempt::groups(cluster))),
+    scenario("suite-subtree", one, |cluster| Box::pin(subgroups::trees(cluster))),
+    scenario("suite-topology", suite_topology::nodes, |cluster| Box::pin(suite_topology::domains(cluster))),
+    scenario("suite-subgroups", one, |cluster| Box::pin(subgroups::minimums(cluster))),
+    scenario("suite-predicates", predicates::nodes, |cluster| Box::pin(predicates::predicates(cluster))),
+    scenario("suite-claims", devices::nodes, |cluster| Box::pin(devices::claims(cluster))),
+    scenario("suite-extended", devices::nodes, |cluster| Box::pin(devices::extended(cluster))),
+    scenario("suite-numa", numa::nodes, |cluster| Box::pin(numa::policies(cluster))),
+    scenario("suite-quota", one, |cluster| Box::pin(quota::quota(cluster))),
+    scenario("suite-order", node_order::nodes, |cluster| Box::pin(node_order::binpack(cluster))),
+    scenario("suite-consolidation", suite_consolidation::nodes, |cluster| {
+        Box::pin(suite_consolidation::consolidate(cluster))
+    }),
+    scenario("suite-priority", two_gpus, |cluster| Box::pin(suite_elastic::priority_order(cluster))),
+    scenario("suite-elastic", one, |cluster| Box::pin(suite_elastic::elastic(cluster))),
+    scenario("suite-conditions", one, |cluster| Box::pin(conditions::reasons(cluster))),
+    scenario("suite-restricted-nodes", predicates::nodes, |cluster| {
+        Box::pin(predicates::restricted(cluster))
+    }),
+    scenario("suite-order-spread", node_order::nodes, |cluster| Box::pin(node_order::spread(cluster))),
+    scenario("suite-resources", four_gpus, |cluster| Box::pin(suite_resources::requests(cluster))),
+    scenario("suite-reclaim-hierarchy", two_gpus, |cluster| Box::pin(reclaim::hierarchy(cluster, true))),
+    scenario("suite-reclaim-flat", two_gpus, |cluster| Box::pin(reclaim::hierarchy(cluster, false))),
     scenario("gang", two, |cluster| Box::pin(gang_scheduling::all_or_nothing(cluster))),
     scenario("eviction-rejected", one, |cluster| Box::pin(disruption_budgets::eviction_is_rejected(cluster))),
     scenario("budget", one, |cluster| Box::pin(disruption_budgets::budget_protects_pods(cluster))),
@@ -108,7 +148,8 @@ const SCENARIOS: [Scenario; 39] = [
 ];
 
 /// Scenarios with device claims, which they write in `resource.k8s.io/v1`: Kubernetes 1.34 and newer serve it.
-const WITH_CLAIMS: [&str; 3] = ["claims", "claim-shared", "extended-resources"];
+const WITH_CLAIMS: [&str; 5] =
+    ["claims", "claim-shared", "extended-resources", "suite-claims", "suite-extended"];
 
 #[test]
 #[ignore = "needs a real control plane: cargo xtask ci runs it"]

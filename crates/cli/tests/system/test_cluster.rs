@@ -127,6 +127,11 @@ impl<B> TestCluster<B> {
         &self.scope.namespace
     }
 
+    /// The node pool, where the test has its own.
+    pub(crate) fn pool(&self) -> Option<&str> {
+        self.scope.pool.as_deref()
+    }
+
     /// Nodes are numbered from 1.
     pub(crate) fn node_name(&self, number: usize) -> String {
         format!("{}-{number}", self.scope.node_prefix)

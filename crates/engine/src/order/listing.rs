@@ -1,7 +1,8 @@
 //! Lists the pending groups in the order in which *allocate* attempts them if none is placed, and what queues hold.
 
 use super::tree_walk::{Purpose, TreeWalk};
-use crate::ids::{GroupIdx, QueueIdx};
+use crate::cluster::Cluster;
+use crate::ids::GroupIdx;
 use crate::input::Key;
 use crate::policy::Policy;
 use crate::resource::PerResource;
@@ -22,19 +23,17 @@ pub struct Listing {
     pub queues: BTreeMap<String, Entries>,
 }
 
-/// What each queue and its descendants hold, by the name of the queue.
-pub fn allocated(
-    state: &mut ClusterState,
-    policy: &Policy,
-    now: Timestamp,
-) -> Vec<(String, PerResource<i64>)> {
+/// Applies pending changes to derived values, such as the ledgers of queues.
+pub fn refresh(state: &mut ClusterState, policy: &Policy, now: Timestamp) {
     state.refresh(policy, now);
-    let cluster = &state.cluster;
-    let queue = |queue: &QueueIdx| {
+}
+
+/// What each queue and its descendants hold, by the name of the queue, after [`refresh`].
+pub fn allocated(cluster: &Cluster) -> impl Iterator<Item = (&str, PerResource<i64>)> {
+    cluster.queues_by_rank.iter().map(|queue| {
         let queue = &cluster.queues[*queue];
-        (cluster.text(queue.name).to_owned(), queue.ledger.allocated)
-    };
-    cluster.queues_by_rank.iter().map(queue).collect()
+        (cluster.text(queue.name), queue.ledger.allocated)
+    })
 }
 
 /// Lists the pending groups in the order of *allocate*.

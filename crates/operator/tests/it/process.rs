@@ -290,3 +290,109 @@ fn operator_that_crashes_between_any_two_requests_completes_the_installation() {
         }
     });
 }
+
+#[test]
+fn further_pull_secret_reaches_every_deployment() {
+    in_virtual_time(async || {
+        let installation =
+            Installation::new(&json!({"global": {"additionalImagePullSecrets": ["first"]}})).await;
+        installation.ready().await;
+        let secrets = json!({"global": {"additionalImagePullSecrets": ["first", "second"]}});
+        installation.patch_config(&secrets).await;
+        installation.ready().await;
+        for type_ in ["Deployed", "Available", "DependenciesFulfilled"] {
+            let config = installation.condition(&ResourceKind::of::<Config>(), "kai-config", type_).await;
+            assert_eq!(config.0, "True", "{type_}: {}", config.1);
+        }
+        let deployments = installation.api().list_dynamic(&kind::DEPLOYMENT, NAMESPACE).await.unwrap().items;
+        assert!(deployments.len() >= 6, "{}", deployments.len());
+        for deployment in &deployments {
+            let listed = &deployment["spec"]["template"]["spec"]["imagePullSecrets"];
+            assert_eq!(
+                listed,
+                &json!([{"name": "first"}, {"name": "second"}]),
+                "{}",
+                object::name(deployment)
+            );
+        }
+    });
+}
+
+/// Writes the lease of the scheduler as its leader does.
+async fn lead(installation: &Installation, pod: &str) {
+    let key = Key::new(NAMESPACE, "kai-scheduler");
+    let spec = json!({"holderIdentity": format!("{pod}_1"), "leaseDurationSeconds": 15});
+    let metadata = json!({"name": key.name, "namespace": NAMESPACE});
+    let lease =
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec});
+    if installation.api().create_dynamic(&kind::LEASE, NAMESPACE, &lease).await.is_err() {
+        let patch = json!({"spec": spec});
+        installation.api().patch_dynamic(&kind::LEASE, &key, Part::Main, &patch).await.unwrap();
+    }
+}
+
+#[test]
+fn metrics_service_follows_the_leading_scheduler() {
+    in_virtual_time(async || {
+        let installation = Installation::new(&json!({"scheduler": {"replicas": 2}})).await;
+        installation.ready().await;
+        let slices = kind::untyped("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", true);
+        let schedulers = async || {
+            let pods = installation.api().list_dynamic(&kind::POD, NAMESPACE).await.unwrap().items;
+            let ours = |pod: &Value| {
+                object::name(pod).starts_with("kai-scheduler-default-") && !object::is_deleting(pod)
+            };
+            pods.into_iter().filter(ours).collect::<Vec<_>>()
+        };
+        // The leader is the first pod; when it is deleted, another one leads.
+        for _ in 0..2 {
+            let leader = schedulers().await.swap_remove(0);
+            lead(&installation, object::name(&leader)).await;
+            let expected = json!([object::str_at(&leader, "/status/podIP")]);
+            installation
+                .wait_until("the leader is the only endpoint", async || {
+                    let slice =
+                        installation.get(&slices, "kai-scheduler-default-leader").await.unwrap_or_default();
+                    let endpoints = slice["endpoints"].as_array().cloned().unwrap_or_default();
+                    endpoints.len() == 1 && endpoints[0]["addresses"] == expected
+                })
+                .await;
+            let key = kai_runtime::key_of(&leader);
+            let now = DeleteOptions { grace_seconds: Some(0), ..DeleteOptions::default() };
+            installation.api().delete_dynamic(&kind::POD, &key, &now).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn numa_exporter_is_deployed_while_a_shard_or_the_config_wants_it() {
+    in_virtual_time(async || {
+        let installation = Installation::new(&json!({})).await;
+        installation.ready().await;
+        let shard = async |is_enabled: bool| {
+            let patch = json!({"spec": {"plugins": {"numa": {"enabled": is_enabled}}}});
+            let kind = ResourceKind::of::<SchedulingShard>();
+            installation
+                .api()
+                .patch_dynamic(&kind, &Key::new("", "default"), Part::Main, &patch)
+                .await
+                .unwrap();
+        };
+        let exists = async |wanted: bool| {
+            let what = format!("the exporter exists: {wanted}");
+            let is_there =
+                async || installation.get(&kind::DAEMON_SET, "numa-placement-exporter").await.is_some();
+            installation.wait_until(&what, async || is_there().await == wanted).await;
+        };
+        exists(false).await;
+        shard(true).await;
+        exists(true).await;
+        shard(false).await;
+        exists(false).await;
+        let service = |value: Value| json!({"numaPlacementExporter": {"service": {"enabled": value}}});
+        installation.patch_config(&service(json!(true))).await;
+        exists(true).await;
+        installation.patch_config(&service(Value::Null)).await;
+        exists(false).await;
+    });
+}

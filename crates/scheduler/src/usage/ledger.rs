@@ -10,6 +10,7 @@ mod series;
 use super::Usage;
 use super::config::Config;
 use super::window::Window;
+use kai_engine::input::WHOLE_GPU;
 use kai_units::{Span, Timestamp};
 use series::{Resolution, Series, is_zero, same};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,9 @@ pub type Amounts = [f64; 3];
 
 /// Prefix of the records of the capacity, followed by the half-life in microseconds. No name of a queue begins so.
 const CAPACITY: &str = "_capacity.";
+
+/// Base units of the engine in a core.
+const MILLICORES: f64 = 1e3;
 
 /// What one queue has allocated.
 #[derive(Clone, Copy, Debug)]
@@ -223,6 +227,12 @@ fn micros(half_life: Option<Span>) -> i64 {
 
 fn capacity_name(half_life: i64) -> String {
     format!("{CAPACITY}{half_life}")
+}
+
+/// Amounts of the engine in the units of the ledger.
+pub fn in_units(amounts: [i64; 3]) -> Amounts {
+    let [cpu, memory, gpu] = amounts.map(|amount| amount as f64);
+    [cpu / MILLICORES, memory, gpu / WHOLE_GPU as f64]
 }
 
 /// The usage of queues over time as saved, for display. Records that cannot be read are left out.

@@ -160,3 +160,60 @@ async fn expressions_are_valid_on_a_real_prometheus() {
     let refused = database.usage(params).await.expect_err("an invalid expression");
     assert!(format!("{refused:?}").contains("parse error"), "{refused:?}");
 }
+
+/// Two queues on eight GPUs that take turns, with amounts that change every 47 and 31 minutes, by minutes before the end.
+fn run(queue: &str, ago: i64) -> f64 {
+    let minute = HISTORY - ago;
+    let step = if queue == "a" { minute / 47 } else { minute / 31 };
+    ((step * 7 + 3) % 5) as f64
+}
+
+#[tokio::test]
+#[ignore = "needs Prometheus: cargo xtask ci runs it"]
+async fn ledger_and_prometheus_agree_on_the_same_run_within_one_percent() {
+    let end: jiff::Timestamp = NOW.parse().expect("a valid time");
+    let mut text = String::from("# TYPE kube_node_status_capacity gauge\n");
+    for ago in (0..=HISTORY).rev() {
+        let at = end.as_second() - ago * 60;
+        writeln!(text, "kube_node_status_capacity{{resource=\"nvidia_com_gpu\",node=\"x\"}} 8 {at}")
+            .expect("writing to a string");
+    }
+    text += "# TYPE kai_queue_allocated_gpus gauge\n";
+    for queue in ["a", "b"] {
+        for ago in (0..=HISTORY).rev() {
+            let at = end.as_second() - ago * 60;
+            let amount = run(queue, ago);
+            writeln!(text, "kai_queue_allocated_gpus{{queue_name=\"{queue}\"}} {amount} {at}")
+                .expect("writing to a string");
+        }
+    }
+    let database = Database::start(&(text + "# EOF\n")).await;
+
+    for params in [
+        json!({"windowSize": "12h"}),
+        json!({"windowSize": "4h"}),
+        json!({"windowSize": "12h", "halfLifePeriod": "3h"}),
+        json!({"windowSize": "12h", "halfLifePeriod": "45m"}),
+    ] {
+        let config = Config::parse(&json!({"usageParams": params}), |_| None).expect("a valid configuration");
+        let mut ledger = ledger::Ledger::new(&config);
+        ledger.load([]);
+        let at = |ago: i64| Timestamp(end.as_microsecond() - ago * 60_000_000);
+        for ago in (0..=HISTORY).rev() {
+            let held = ["a", "b"].map(|queue| ledger::Allocation {
+                queue,
+                half_life: None,
+                amounts: [0.0, 0.0, run(queue, ago)],
+            });
+            ledger.observe(at(ago), [0.0, 0.0, 8.0], held.into_iter(), |_| true);
+        }
+        let (ours, theirs) = (ledger.usage(at(0)), database.usage(params.clone()).await.expect("a response"));
+        for queue in ["a", "b"] {
+            let (ours, theirs) = (gpus(&ours, queue), gpus(&theirs, queue));
+            assert!(
+                (ours / theirs - 1.0).abs() < 0.01,
+                "{params}, {queue}: the ledger has {ours}, Prometheus {theirs}"
+            );
+        }
+    }
+}

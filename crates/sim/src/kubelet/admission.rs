@@ -132,8 +132,18 @@ fn requests(pod: &Value) -> Amounts {
     for (resource, amount) in overhead {
         *total.entry(resource.clone()).or_insert(0) += amount_of(Some(amount));
     }
+    for resource in claimed(pod) {
+        total.remove(resource);
+    }
     total.insert("pods".to_owned(), 1_000_000_000);
     total
+}
+
+/// Extended resources that the devices of a claim provide (KEP-5004): the node need not have them.
+fn claimed(pod: &Value) -> impl Iterator<Item = &str> {
+    let mappings = pod.pointer("/status/extendedResourceClaimStatus/requestMappings");
+    let mappings = mappings.and_then(Value::as_array).into_iter().flatten();
+    mappings.map(|mapping| object::str_at(mapping, "/resourceName"))
 }
 
 fn add(total: &mut Amounts, more: &Amounts) {
@@ -228,6 +238,14 @@ mod tests {
         let rejection = admit(&pod(3, ""), &node(), &[&neighbour]).unwrap_err();
         assert_eq!(rejection.reason(), "OutOfnvidia.com/gpu");
         assert!(rejection.to_string().ends_with("requested: 3, used: 2, capacity: 4"), "{rejection}");
+    }
+
+    #[test]
+    fn extended_resource_of_a_claim_is_not_taken_from_the_node() {
+        let mut claimed = pod(8, "");
+        let mapping = json!({"containerName": "main", "requestName": "r", "resourceName": "nvidia.com/gpu"});
+        claimed["status"] = json!({"extendedResourceClaimStatus": {"requestMappings": [mapping]}});
+        assert_eq!(admit(&claimed, &node(), &[]), Ok(Vec::new()));
     }
 
     #[test]

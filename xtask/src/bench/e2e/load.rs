@@ -42,7 +42,7 @@ pub(super) struct Filled {
 }
 
 /// One connection of the load.
-struct Connection<'a> {
+pub(super) struct Connection<'a> {
     load: &'a Load,
     client: Client,
 }
@@ -69,7 +69,7 @@ impl Load {
         Ok(Some(Self::new(server, field("/users/0/user/token")?)))
     }
 
-    fn connect(&self) -> Connection<'_> {
+    pub(super) fn connect(&self) -> Connection<'_> {
         Connection { load: self, client: Client::new(self.server.clone()) }
     }
 
@@ -147,7 +147,8 @@ impl Load {
         self.many(count, |mut connection, number| async move {
             let name = format!("node-{number:05}");
             let labels = json!({
-                "kubernetes.io/hostname": name, "nvidia.com/gpu.count": "8", "nvidia.com/gpu.memory": "81559",
+                "kubernetes.io/hostname": name, "topology.kubernetes.io/rack": format!("rack-{}", number / 2),
+                "nvidia.com/gpu.count": "8", "nvidia.com/gpu.memory": "81559",
             });
             connection.post("/api/v1/nodes", &json!({"metadata": {"name": name, "labels": labels}})).await?;
             let has = json!({"cpu": "128", "memory": "1024Gi", "pods": "250", "nvidia.com/gpu": "8"});
@@ -173,13 +174,13 @@ impl Load {
         for number in 0..count {
             let name = format!("single-{number}");
             let time = Stopwatch::start();
-            connection.post(&pods(), &pod(&name, number)).await?;
+            connection.post(&pods_path(), &pod(&name, number)).await?;
             while self.bound(&mut watch).await? != name {}
             waits.push(time.elapsed_ms());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         for number in 0..count {
-            let path = format!("{}/single-{number}?gracePeriodSeconds=0", pods());
+            let path = format!("{}/single-{number}?gracePeriodSeconds=0", pods_path());
             connection.send(&Method::DELETE, &path, "application/json", None).await?;
         }
         tokio::time::sleep(Duration::from_secs(3)).await;
@@ -199,7 +200,7 @@ impl Load {
                 let (clock, seen) = (Arc::clone(&clock), Arc::clone(&seen));
                 async move {
                     let name = format!("job-{number}");
-                    connection.post(&pods(), &pod(&name, number)).await?;
+                    connection.post(&pods_path(), &pod(&name, number)).await?;
                     let mut seen = seen.lock();
                     seen.insert(name, clock.elapsed_ms());
                     drop(seen);
@@ -238,8 +239,8 @@ impl Load {
         Ok(Filled { pods: count, seconds, creating_seconds, waits_ms })
     }
 
-    async fn watch(&self) -> Result<Lines> {
-        let path = format!("{}?watch=1&fieldSelector=spec.nodeName!=", pods());
+    pub(super) async fn watch(&self) -> Result<Lines> {
+        let path = format!("{}?watch=1&fieldSelector=spec.nodeName!=", pods_path());
         let watch = self.server.stream(self.request(&Method::GET, &path, "", None)).await?;
         if !watch.status.is_success() {
             bail!("the watch for bound pods: {}", watch.status);
@@ -248,7 +249,7 @@ impl Load {
     }
 
     /// The name of the next pod that has a node. A watch that ends is begun anew, and names all of them again.
-    async fn bound(&self, watch: &mut Lines) -> Result<String> {
+    pub(super) async fn bound(&self, watch: &mut Lines) -> Result<String> {
         loop {
             let Ok(Some(line)) = watch.next().await else {
                 *watch = self.watch().await?;
@@ -266,7 +267,11 @@ impl Load {
     }
 
     /// Does something for each number, some at a time.
-    async fn many<'a, F>(&'a self, count: usize, each: impl Fn(Connection<'a>, usize) -> F) -> Result<()>
+    pub(super) async fn many<'a, F>(
+        &'a self,
+        count: usize,
+        each: impl Fn(Connection<'a>, usize) -> F,
+    ) -> Result<()>
     where
         F: Future<Output = Result<Connection<'a>>>,
     {
@@ -287,7 +292,7 @@ impl Load {
 }
 
 impl Connection<'_> {
-    async fn send(
+    pub(super) async fn send(
         &mut self,
         method: &Method,
         path: &str,
@@ -306,7 +311,7 @@ impl Connection<'_> {
     }
 
     /// Makes an object; one that is there already will do.
-    async fn post(&mut self, path: &str, object: &Value) -> Result<()> {
+    pub(super) async fn post(&mut self, path: &str, object: &Value) -> Result<()> {
         let (status, answer) = self.send(&Method::POST, path, "application/json", Some(object)).await?;
         if !status.is_success() && status != StatusCode::CONFLICT {
             bail!("POST {path}: {status} {answer}");
@@ -322,7 +327,7 @@ impl Connection<'_> {
     }
 }
 
-fn pods() -> String {
+pub(super) fn pods_path() -> String {
     format!("/api/v1/namespaces/{NAMESPACE}/pods")
 }
 

@@ -3,6 +3,7 @@
 use super::rbac;
 use super::webhooks::{self, Webhooks};
 use crate::historical_usage;
+use crate::kai_suites::{self, Shard};
 use crate::test_cluster::{TestCluster, TestScope};
 use kai_api::well_known::{annotation, label};
 use kai_clock::Clock;
@@ -383,9 +384,15 @@ impl Plane {
         let mut flags = vec!["--plugin-server-port=0", &pool, &update_condition];
         let config = self.folder.join(format!("{name}.yaml"));
         let config = format!("--scheduler-conf={}", config.display());
-        if name == USAGE_LEDGER {
-            std::fs::write(self.folder.join(format!("{name}.yaml")), historical_usage::LEDGER_CONFIG)
-                .unwrap();
+        let shard = kai_suites::shard_of(name);
+        let of_shard = shard.as_ref().map(Shard::flags).unwrap_or_default();
+        flags.extend(of_shard.iter().map(String::as_str));
+        let written = match &shard {
+            Some(shard) => Some(shard.configuration()),
+            None => (name == USAGE_LEDGER).then(|| historical_usage::LEDGER_CONFIG.to_owned()),
+        };
+        if let Some(written) = written {
+            std::fs::write(self.folder.join(format!("{name}.yaml")), written).unwrap();
             flags.push(&config);
         }
         self.start_component(&scheduler_of(name), SCHEDULER, &flags);
@@ -418,6 +425,10 @@ impl Plane {
             if group.dra {
                 self.api.ensure_dynamic(&kind::DEVICE_CLASS, "", &node::device_class()).await.unwrap();
                 self.api.ensure_dynamic(&kind::RESOURCE_SLICE, "", &node::slice(group, &made)).await.unwrap();
+            }
+            if group.numa_zones > 1 {
+                let zones = node::topology(group, object::name(&made));
+                self.api.ensure_dynamic(&kind::NODE_RESOURCE_TOPOLOGY, "", &zones).await.unwrap();
             }
         }
     }
