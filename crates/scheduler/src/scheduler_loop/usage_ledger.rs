@@ -1,21 +1,21 @@
 //! Passes the allocations of queues to the usage ledger.
 
 use super::SchedulerLoop;
-use crate::usage::ledger::{Allocation, Amounts, Ledger};
+use crate::usage::feed::Feed;
+use crate::usage::ledger::{Allocation, Amounts};
 use kai_api::well_known::annotation;
 use kai_engine::input::{Key, WHOLE_GPU};
 use kai_engine::{Outcome, order};
 use kai_units::{Span, Timestamp, duration};
-use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// Base units of the engine in a core.
 const MILLICORES: f64 = 1e3;
 
 impl SchedulerLoop {
-    /// The ledger, if usage comes from it.
-    pub(crate) fn usage_ledger(&self) -> Option<Arc<Mutex<Ledger>>> {
-        self.usage_ledger.clone()
+    /// What polls historical usage.
+    pub(crate) fn usage_feed(&self) -> Feed {
+        self.usage_feed.clone()
     }
 
     /// Called after a cycle, when its decisions are assumed: every change of an allocation leads to a cycle or is made by one.

@@ -125,6 +125,7 @@ pub const DIFFERENCES: &[Difference] = &[
             place.starts_with("condition ") && (place.ends_with(" Available") || place.ends_with(" Ready"))
         },
     },
+    Difference { id: "O18", covers: is_of_hand_over },
 ];
 
 /// Whether the input of a case can show the difference: the rules over settings at rest are those of `kai_migrate`, the
@@ -135,6 +136,7 @@ fn holds(difference: &Difference, facts: &Facts) -> bool {
         "O02" => facts.states.iter().any(|state| state.missing_namespace),
         "O04" => fewer_schedulers(facts),
         "O09" => prometheus_no_longer_wanted(facts),
+        "O18" => facts.states.iter().any(|state| !state.settings.shards.is_empty()),
         "O17" => facts.available.iter().any(|step| step + 1 < facts.states.len()),
         id => {
             let rule = installation::RULES.iter().find(|rule| rule.id == id);
@@ -149,7 +151,9 @@ pub(super) fn explain(facts: &Facts, mismatches: &[Mismatch]) -> Result<&'static
     let holding: Vec<&Difference> = DIFFERENCES.iter().filter(|rule| holds(rule, facts)).collect();
     let rule = |mismatch: &Mismatch| holding.iter().find(|rule| (rule.covers)(&mismatch.place));
     let unexplained: Vec<Mismatch> = mismatches.iter().filter(|m| rule(m).is_none()).cloned().collect();
-    match mismatches.iter().find_map(rule) {
+    // Every case with a shard shows O18: another rule says more about it.
+    let says_more = |mismatch: &Mismatch| rule(mismatch).filter(|rule| rule.id != "O18");
+    match mismatches.iter().find_map(says_more).or_else(|| mismatches.iter().find_map(rule)) {
         Some(rule) if unexplained.is_empty() => Ok(rule.id),
         _ => Err(unexplained),
     }
@@ -157,6 +161,17 @@ pub(super) fn explain(facts: &Facts, mismatches: &[Mismatch]) -> Result<&'static
 
 fn is_argument(place: &str, flag: &str) -> bool {
     place.contains(&format!(" args {flag}")) || place.ends_with(" args")
+}
+
+/// Fields of a scheduler's Deployment that decide whether and how its pod is replaced.
+fn is_of_hand_over(place: &str) -> bool {
+    let field = place.split_once(' ').map_or("", |(_, field)| field);
+    place.starts_with("Deployment/")
+        && is_of_a_shard(place)
+        && (field.starts_with("spec strategy")
+            || field.starts_with("spec template metadata annotations")
+            || is_argument(place, "--scheduler-conf-map")
+            || is_argument(place, "--leader-elect"))
 }
 
 /// Objects of shards are named after the scheduler, which no other component is.
