@@ -77,12 +77,18 @@ pub struct Difference {
 pub const DIFFERENCES: &[Difference] = &[
     Difference { id: "O01", covers: |place| place.starts_with("condition SchedulingShard/") },
     Difference { id: "O02", covers: |place| place == "condition Config/kai-config Reconciling" },
-    Difference { id: "O03", covers: |_| true },
+    Difference { id: "O03", covers: |place| is_condition(place) || is_of_a_shard(place) },
     Difference {
         id: "O04",
         covers: |place| place.starts_with("Service/") && place.ends_with(" spec selector"),
     },
-    Difference { id: "O05", covers: is_of_a_shard },
+    Difference {
+        id: "O05",
+        covers: |place| {
+            is_of_a_shard(place)
+                && (is_condition(place) || is_whole_object(place) || place.starts_with("Service/"))
+        },
+    },
     Difference {
         id: "O06",
         covers: |place| {
@@ -98,7 +104,7 @@ pub const DIFFERENCES: &[Difference] = &[
                 || (place.starts_with("ServiceMonitor/") && place.ends_with(" port"))
         },
     },
-    Difference { id: "O08", covers: |_| true },
+    Difference { id: "O08", covers: |place| is_condition(place) || is_whole_object(place) },
     Difference {
         id: "O09",
         covers: |place| {
@@ -110,7 +116,12 @@ pub const DIFFERENCES: &[Difference] = &[
         id: "O10",
         covers: |place| place.starts_with("ConfigMap/") && place.contains("usageDBConfig"),
     },
-    Difference { id: "O11", covers: |_| true },
+    Difference {
+        id: "O11",
+        covers: |place| {
+            is_condition(place) || is_whole_object(place) || place.contains(" containers 0 resources ")
+        },
+    },
     Difference {
         id: "O12",
         covers: |place| place.contains("numa-placement-exporter") || place.starts_with("condition Config/"),
@@ -118,7 +129,10 @@ pub const DIFFERENCES: &[Difference] = &[
     Difference { id: "O13", covers: |place| is_argument(place, "--qps") || is_argument(place, "--burst") },
     Difference { id: "O14", covers: |place| place.contains(" spec template spec affinity") },
     Difference { id: "O15", covers: |place| is_argument(place, "--plugins") },
-    Difference { id: "O16", covers: is_of_a_shard },
+    Difference {
+        id: "O16",
+        covers: |place| is_of_a_shard(place) && (is_condition(place) || is_whole_object(place)),
+    },
     Difference {
         id: "O17",
         covers: |place| {
@@ -159,8 +173,17 @@ pub(super) fn explain(facts: &Facts, mismatches: &[Mismatch]) -> Result<&'static
     }
 }
 
+fn is_condition(place: &str) -> bool {
+    place.starts_with("condition ")
+}
+
+/// Whether one side lacks the object.
+fn is_whole_object(place: &str) -> bool {
+    !place.contains(' ')
+}
+
 fn is_argument(place: &str, flag: &str) -> bool {
-    place.contains(&format!(" args {flag}")) || place.ends_with(" args")
+    place.ends_with(&format!(" args {flag}")) || place.contains(&format!(" args {flag} "))
 }
 
 /// Fields of a scheduler's Deployment that decide whether and how its pod is replaced.
