@@ -10,11 +10,11 @@ mod sbom;
 
 use crate::repository::Repository;
 use anyhow::{Context, Result, bail, ensure};
-use compile::{Linking, Profile};
+use compile::{Linking, Profile, Target};
 use kai_components::images::{IMAGES, ImageSpec};
 use kai_kubetest::image::{Image, Layer, Size, write_archive};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Environment variable by which tests find the archive.
@@ -42,7 +42,7 @@ pub(crate) struct Args {
     /// The archive; default: `target/image/kai-images.tar`.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Build twice, in different folders, and compare.
+    /// Build twice, the second time from a copy of the sources in another folder, and compare.
     #[arg(long)]
     verify: bool,
 }
@@ -82,9 +82,11 @@ pub(crate) fn build(repository: &Repository, args: &Args) -> Result<PathBuf> {
     let tag = tag(repository, args)?;
     let mut images = Vec::new();
     for architecture in &args.architectures {
-        let layers = layers(repository, args, architecture, "image")?;
+        let layers = layers(repository, args, architecture, &folder)?;
         if args.verify {
-            let again = self::layers(repository, args, architecture, "image-again")?;
+            let again = folder.join("again");
+            let copy = copy(repository, &again.join("source"))?;
+            let again = self::layers(&copy, args, architecture, &again)?;
             for (linking, layer) in &layers {
                 ensure!(
                     again.get(linking).is_some_and(|again| again.digest() == layer.digest()),
@@ -114,17 +116,17 @@ fn layers(
     repository: &Repository,
     args: &Args,
     architecture: &str,
-    folder: &str,
+    folder: &Path,
 ) -> Result<BTreeMap<Linking, Arc<Layer>>> {
     let linkings: &[Linking] = match args.profile {
         Profile::Dist => &[Linking::Static, Linking::Dynamic],
         Profile::Dev => &[Linking::Dynamic],
     };
     let size = if args.profile == Profile::Dist { Size::Small } else { Size::Any };
+    let target = Target::find(architecture)?;
     let mut layers = BTreeMap::new();
     for &linking in linkings {
-        let target = compile::target(architecture, linking)?;
-        let program = compile::program(repository, args.profile, target, folder)?;
+        let program = compile::program(repository, args.profile, target, linking, folder)?;
         let entries = contents::entries(repository, &program, target, linking)?;
         layers.insert(linking, Arc::new(Layer::new(entries, size).context("cannot pack the files")?));
     }
@@ -153,6 +155,33 @@ fn image(
         user: USER.to_owned(),
         labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
     })
+}
+
+/// A copy of the sources in another folder.
+fn copy(repository: &Repository, to: &Path) -> Result<Repository> {
+    let mut list = std::process::Command::new("git");
+    list.current_dir(&repository.root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
+    let listed = list.output().context("cannot run `git`")?;
+    ensure!(
+        listed.status.success(),
+        "cannot list the files: {}",
+        String::from_utf8_lossy(&listed.stderr).trim()
+    );
+    if to.exists() {
+        std::fs::remove_dir_all(to).with_context(|| format!("cannot remove `{}`", to.display()))?;
+    }
+    let listed = String::from_utf8(listed.stdout).context("the name of a file is not UTF-8")?;
+    for file in listed.split_terminator('\0') {
+        let (from, to) = (repository.root.join(file), to.join(file));
+        // Deleted, and not committed yet.
+        if from.is_file() {
+            let folder = to.parent().context("a file is in a folder")?;
+            std::fs::create_dir_all(folder)
+                .with_context(|| format!("cannot create `{}`", folder.display()))?;
+            std::fs::copy(&from, &to).with_context(|| format!("cannot write `{}`", to.display()))?;
+        }
+    }
+    Ok(Repository { root: to.to_owned() })
 }
 
 fn tag(repository: &Repository, args: &Args) -> Result<String> {

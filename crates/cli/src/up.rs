@@ -17,6 +17,7 @@ use anyhow::{Context, Result, anyhow};
 use kai_components::signals::ShutdownSignals;
 use kai_components::supervisor::Restarts;
 use kai_components::{ComponentOptions, Extensions, install};
+use kai_scheduler::usage::Source;
 use kai_sim::cluster::Error;
 use kai_sim::{Cluster, NodeGroup};
 use kubeconfig::Kubeconfig;
@@ -123,9 +124,7 @@ async fn start(
 fn configure(options: &mut ComponentOptions, args: &args::Up, extensions: &Extensions) -> Result<()> {
     if let Some(path) = &args.config {
         let config = kai_components::config::read(path, &extensions.scheduler)?;
-        if let Some(written) = &config.usage_db {
-            options.scheduler.usage = Some(kai_components::options::usage(written)?);
-        }
+        options.scheduler.usage = config.usage_db.as_ref().map(Source::read).transpose()?;
         options.scheduler.config = config;
     }
     extensions.apply(options)

@@ -116,6 +116,10 @@ pub struct SchedulerFlags {
     /// Path to the scheduler configuration: actions, plugins and their arguments.
     #[arg(long, value_name = "FILE")]
     pub scheduler_conf: Option<PathBuf>,
+    /// ConfigMap in the namespace of the lease, with the configuration under `config.yaml`: a change is taken over without a
+    /// restart. It takes precedence over the file.
+    #[arg(long, value_name = "NAME")]
+    pub scheduler_conf_map: Option<String>,
     /// Minimum time between two cycles that may evict.
     #[arg(long, default_value = "1s", value_name = "DURATION")]
     pub schedule_period: String,

@@ -14,11 +14,10 @@ use kai_engine::Params;
 use kai_engine::plugin::PluginSet;
 use kai_podgrouper::OwnRules;
 use kai_runtime::Key;
-use kai_scheduler::usage::{self, Source};
+use kai_scheduler::usage::Source;
 use kai_scheduler::{Binding, Eviction};
 use kai_units::{Quantity, Span, duration};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -56,14 +55,13 @@ pub(crate) fn scheduler(flags: &SchedulerFlags, plugins: &PluginSet) -> Result<k
         Some(path) => crate::config::read(path, plugins)?,
         None => kai_cache::config_file::SchedulerConfig::default(),
     };
-    let usage = match &config.usage_db {
-        Some(written) => Some(usage(written)?),
-        None => None,
-    };
+    let usage = config.usage_db.as_ref().map(Source::read).transpose();
+    let usage = usage.context("invalid `usageDBConfig` in the scheduler configuration")?;
     let period = span("schedule-period", &flags.schedule_period)?;
     Ok(kai_scheduler::Options {
         settings,
         config,
+        config_map: flags.scheduler_conf_map.as_ref().map(|name| Key::new(&flags.namespace, name)),
         params,
         period: Duration::from_micros(u64::try_from(period.0).context("`--schedule-period` is negative")?),
         eviction: if flags.update_pod_eviction_condition {
@@ -77,16 +75,6 @@ pub(crate) fn scheduler(flags: &SchedulerFlags, plugins: &PluginSet) -> Result<k
         usage,
         ..kai_scheduler::Options::default()
     })
-}
-
-/// The source of historical usage that the scheduler configuration names.
-pub fn usage(written: &Value) -> Result<Source> {
-    let config = usage::Config::parse(written, |name| std::env::var(name).ok());
-    let config = config.context("invalid `usageDBConfig` in the scheduler configuration")?;
-    for warning in &config.warnings {
-        tracing::warn!(warning, "invalid field in the scheduler configuration");
-    }
-    Ok(Source::connect(config)?)
 }
 
 pub(crate) fn binder(flags: &BinderFlags, own: &BinderPlugins) -> Result<kai_binder::Options> {

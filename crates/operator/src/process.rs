@@ -96,6 +96,8 @@ impl Operator {
             let served = watched::served(&self.api).await;
             let watched = Watched::start(&self.api, health, &self.changes, &namespaces, &served);
             watched.synced().await;
+            // Once for all reconciles: changes that come faster than it asks must not keep it from asking.
+            let mut served_differs = std::pin::pin!(watched::served_differs(self.api.clone(), served));
             loop {
                 let seen = self.changes.get();
                 let objects = watched.objects();
@@ -110,7 +112,7 @@ impl Operator {
                 tokio::select! {
                     biased;
                     () = self.changes.wait_for(|count| count != seen) => tokio::time::sleep(COALESCE).await,
-                    () = watched::served_differs(&self.api, &served) => break,
+                    () = &mut served_differs => break,
                     () = tokio::time::sleep(pause) => {}
                 }
             }

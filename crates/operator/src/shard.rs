@@ -10,7 +10,7 @@ mod usage;
 use crate::operand::prometheus;
 use crate::settings::{Settings, enabled, owner};
 use crate::workload::{Port, Workload, metadata, service};
-use crate::{Facts, Object, Operand, resources};
+use crate::{Facts, Object, ObjectKey, Operand, resources};
 use kai_api::SchedulingShard;
 use kai_api::well_known::{annotation, env};
 use kai_units::Quantity;
@@ -21,6 +21,8 @@ const METRICS_PORT: i64 = 8080;
 const METRICS_PORT_NAME: &str = "http-metrics";
 const GOGC: i64 = 400;
 const MEMORY_RATIO: f64 = 0.9;
+/// Also with one replica: while another pod takes over, there are two.
+const LEADER_ELECTION: &str = "--leader-elect=true";
 const CONFIGURATION_FILE: &str = "/etc/config/config.yaml";
 const CONFIGURATION_KEY: &str = "config.yaml";
 
@@ -79,9 +81,9 @@ fn objects(
         service: scheduler.service.as_ref(),
         image: "scheduler",
         defaults: resources::SCHEDULER,
-        args: arguments(settings, shard, replicas, target, extra),
+        args: arguments(settings, shard, &name, target, extra),
         replicas,
-        recreate: true,
+        strategy: Some(strategy(&name, settings, facts)),
         container: json!({
             "env": environment(settings, shard)?,
             "volumeMounts": [
@@ -89,11 +91,7 @@ fn objects(
             ],
         }),
         volumes: vec![json!({"name": "config", "configMap": {"name": name}})],
-        template: json!({"metadata": {
-            "name": name,
-            // A new configuration replaces the pod.
-            "annotations": {annotation::CONFIG_MAP_VERSION: content_hash(&configuration)},
-        }}),
+        template: json!({"metadata": {"name": name}}),
     };
     operand.objects.push(json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -127,16 +125,44 @@ fn first_of_its_partition(shard: &SchedulingShard, shards: &[SchedulingShard]) -
     }
 }
 
+/// How pods are replaced: the old one schedules until the new one runs, and gives it the lease. But one that takes no lease, as
+/// KAI's single scheduler, is gone before a new one starts, beside which it would schedule.
+fn strategy(name: &str, settings: &Settings, facts: &Facts) -> Value {
+    if takes_no_lease(name, settings, facts) {
+        json!({"type": "Recreate"})
+    } else {
+        json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}})
+    }
+}
+
+/// Whether a pod may be running that takes no lease.
+fn takes_no_lease(name: &str, settings: &Settings, facts: &Facts) -> bool {
+    let key = ObjectKey::new("Deployment", &settings.namespace, name);
+    let Some(current) = facts.objects.get(&key) else { return false };
+    if kai_object::str_at(current, "/spec/strategy/type") != "Recreate" {
+        return false;
+    }
+    let args = current.pointer("/spec/template/spec/containers/0/args").and_then(Value::as_array);
+    let elects = args.is_some_and(|args| args.iter().any(|arg| arg == LEADER_ELECTION));
+    let number = |pointer: &str| current.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
+    // Every pod has these arguments.
+    let is_rolled_out = number("/status/observedGeneration") == number("/metadata/generation")
+        && number("/status/updatedReplicas") == number("/status/replicas");
+    !(elects && is_rolled_out)
+}
+
 fn arguments(
     settings: &Settings,
     shard: &SchedulingShard,
-    replicas: i32,
+    name: &str,
     port: i64,
     extra: Vec<String>,
 ) -> Vec<String> {
     let partition = shard.spec.partition_label_value.as_deref().unwrap_or_default();
     let mut args = vec![
         format!("--scheduler-conf={CONFIGURATION_FILE}"),
+        // The scheduler takes over a changed configuration; nothing in its pod tells of it.
+        format!("--scheduler-conf-map={name}"),
         format!("--scheduler-name={}", settings.scheduler_name),
         format!("--namespace={}", settings.namespace),
         format!("--nodepool-label-key={}", settings.node_pool_label_key),
@@ -159,9 +185,7 @@ fn arguments(
         args.push(format!("--burst={burst}"));
     }
     args.extend(extra);
-    if replicas > 1 {
-        args.push("--leader-elect=true".to_owned());
-    }
+    args.push(LEADER_ELECTION.to_owned());
     if settings.json_log {
         args.push("--log-json".to_owned());
     }
@@ -214,14 +238,6 @@ fn metrics_service(
         kai_object::map_mut(&mut service, "spec").remove("selector");
     }
     service
-}
-
-/// A short fingerprint of text (FNV-1a): the same on every run and machine.
-fn content_hash(text: &str) -> String {
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    format!("{hash:016x}")
 }
 
 /// The lease of the scheduler of a shard.

@@ -23,8 +23,8 @@ pub(crate) struct Workload<'a> {
     pub(crate) defaults: Defaults,
     pub(crate) args: Vec<String>,
     pub(crate) replicas: i32,
-    /// Whether the old pod is gone before the new one starts.
-    pub(crate) recreate: bool,
+    /// How pods are replaced, where that is not left to the API server.
+    pub(crate) strategy: Option<Value>,
     /// Further fields of the container.
     pub(crate) container: Value,
     pub(crate) volumes: Vec<Value>,
@@ -38,8 +38,8 @@ impl Workload<'_> {
             "selector": {"matchLabels": {label::APP: self.name}},
             "template": self.template(settings, facts),
         });
-        if self.recreate {
-            kai_object::set(&mut spec, &["strategy"], json!({"type": "Recreate"}));
+        if let Some(strategy) = &self.strategy {
+            kai_object::set(&mut spec, &["strategy"], strategy.clone());
         }
         let mut metadata = metadata(self.name, &settings.namespace, &self.owner);
         kai_object::set(

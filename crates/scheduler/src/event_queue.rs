@@ -6,6 +6,7 @@
 use crate::effect::condition::PodCondition;
 use crate::effect::evict::{EvictionResult, Victim};
 use crate::usage::Usage;
+use k8s_openapi::api::core::v1::ConfigMap;
 use kai_cache::{Kind, Object};
 use kai_engine::input::Key;
 use kai_runtime::api;
@@ -41,6 +42,8 @@ pub(crate) enum SchedulerEvent {
     Audited(AuditResult),
     /// A query of historical usage succeeded.
     Usage(Usage),
+    /// The ConfigMap with the configuration was listed (`None`: it does not exist) or changed.
+    Configuration(Option<Box<ConfigMap>>),
     /// A condition of a pod was not written, since the pod was in another state.
     PodConditionConflict(PodCondition),
     /// The conditions of a group were not written, since the group was in another state.
@@ -114,6 +117,7 @@ impl Pending {
             | SchedulerEvent::EvictionResult(_)
             | SchedulerEvent::EvictionsOverdue(..)
             | SchedulerEvent::Usage(_)
+            | SchedulerEvent::Configuration(_)
             | SchedulerEvent::Audited(_)
             | SchedulerEvent::PodConditionConflict(_)
             | SchedulerEvent::GroupConditionConflict(_)

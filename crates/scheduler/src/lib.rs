@@ -10,6 +10,7 @@
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::string_slice))]
 
 mod assumed_bindings;
+pub mod configuration;
 mod cycle_trigger;
 mod direct_bindings;
 mod effect;
@@ -33,7 +34,6 @@ use kai_runtime::Process;
 use scheduler_loop::SchedulerLoop;
 use std::sync::Arc;
 use std::time::Duration;
-use usage::ledger::keeper::Keeper;
 
 /// Timing of the leader election, as in KAI's scheduler.
 pub const LEASE_TIMING: kai_runtime::leader_election::Timing = kai_runtime::leader_election::Timing {
@@ -64,16 +64,19 @@ pub async fn run(
     options.params.device_claims = options.settings.device_claims;
     let events = Arc::new(EventQueue::default());
     let kinds = resources::start_informers(&mut process, &events, served);
-    let (usage, ledger_name) = (options.usage.clone(), options.usage_ledger.clone());
+    let (ledger_name, config_map) = (options.usage_ledger.clone(), options.config_map.clone());
+    let has_usage = options.usage.is_some();
     let mut scheduler = SchedulerLoop::new(options, plugins, &process, Arc::clone(&events), kinds);
     scheduler.serve_plugins(queries.handlers.clone());
-    if let Some(source) = usage {
-        let (clock, metrics, events) =
-            (process.clock, scheduler.metrics.usage_source.clone(), Arc::clone(&events));
-        let keeper =
-            scheduler.usage_ledger().map(|ledger| Keeper::new(process.api.clone(), ledger_name, ledger));
+    if let Some(map) = &config_map {
+        configuration::start_watch(&mut process, &events, map);
+    }
+    if has_usage || config_map.is_some() {
+        let (api, clock, events) = (process.api.clone(), process.clock, Arc::clone(&events));
+        let (feed, metrics) = (scheduler.usage_feed(), scheduler.metrics.usage_source.clone());
         process.tasks.spawn(async move {
-            source.poll(keeper, clock, &metrics, |usage| events.push(SchedulerEvent::Usage(usage))).await;
+            let publish = |usage| events.push(SchedulerEvent::Usage(usage));
+            feed.run(api, ledger_name, clock, &metrics, publish).await;
         });
     }
     let health = process.health.clone();

@@ -52,6 +52,8 @@ pub(crate) struct LoopMetrics {
     pub(crate) unreadable: IntGauge,
     pub(crate) assumed_bindings: IntGauge,
     pub(crate) names: IntGauge,
+    pub(crate) configurations: IntCounter,
+    pub(crate) configuration_invalid: IntGauge,
     pub(crate) cycles: CounterVec,
 }
 
@@ -145,6 +147,14 @@ impl LoopMetrics {
             names: builder.register(IntGauge::with_opts(builder.opts(
                 "kept_names",
                 "Interned names of the cluster model, of existing and of deleted objects",
+            ))),
+            configurations: builder.register(IntCounter::with_opts(builder.opts(
+                "configuration_reloads_total",
+                "Changes of the configuration that were taken over without a restart",
+            ))),
+            configuration_invalid: builder.register(IntGauge::with_opts(builder.opts(
+                "configuration_is_invalid",
+                "1 while the latest configuration is invalid and an older one is in effect",
             ))),
             cycles: builder.counters(
                 "cycles_total",

@@ -38,6 +38,8 @@ pub struct Options {
     pub settings: Settings,
     /// Actions, plugins and their arguments.
     pub config: SchedulerConfig,
+    /// The ConfigMap from which a changed configuration is taken over; without one it never changes.
+    pub config_map: Option<Key>,
     /// Engine parameters that come from flags.
     pub params: Params,
     /// The least time between two cycles that may evict.
@@ -71,6 +73,7 @@ impl Default for Options {
         Self {
             settings,
             config: SchedulerConfig::default(),
+            config_map: None,
             params,
             period: Duration::from_secs(1),
             eviction: Eviction::Api,

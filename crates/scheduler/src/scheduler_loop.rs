@@ -10,6 +10,7 @@ mod direct_binding;
 mod input_diagnostics;
 mod obsolete_bind_requests;
 mod plugin_watchdog;
+mod reload;
 mod status;
 mod time_limits;
 mod usage_ledger;
@@ -28,8 +29,9 @@ use crate::pending_annotations::PendingAnnotations;
 use crate::serve::plugin_handlers::PluginHandlers;
 use crate::status_reporter::StatusReporter;
 use crate::timers::Timers;
+use crate::usage::Usage;
+use crate::usage::feed::{self, Feed};
 use crate::usage::ledger::Ledger;
-use crate::usage::{Source, Usage};
 use kai_cache::{Cache, Kind, Settings};
 use kai_clock::Clock;
 use kai_engine::input::Key;
@@ -90,10 +92,13 @@ pub(crate) struct SchedulerLoop {
     /// Kinds whose first list has not arrived.
     unsynced: BTreeSet<Kind>,
     undecodable: BTreeSet<(Kind, Key)>,
+    /// Whether the ConfigMap with the configuration has not been listed: the options may be older than it.
+    awaits_configuration: bool,
     /// Until when cycles wait for the first result of the usage query.
     usage_deadline: Option<Instant>,
     /// Where historical usage comes from this scheduler itself.
     usage_ledger: Option<Arc<Mutex<Ledger>>>,
+    usage_feed: Feed,
     /// The verdict of each pending group, of the last cycle that attempted most for it.
     pub(crate) verdicts: BTreeMap<Key, GroupVerdict>,
     /// Requests outside of the writer: evictions and lookups of bind requests.
@@ -119,15 +124,12 @@ impl SchedulerLoop {
             &all_actions.budgets,
             options.config.engine.plugins.iter().map(|plugin| plugin.name.as_str()),
         );
+        let usage_ledger = feed::ledger(options.usage.as_ref());
         for warning in options.config.warnings.iter().chain(&all_actions.warnings) {
             tracing::warn!(warning, "invalid configuration");
         }
-        let settings = Settings {
-            usage_half_lives: options.usage.as_ref().is_none_or(|source| source.ledger().is_some()),
-            ..options.settings.clone()
-        };
         Self {
-            cache: Cache::new(settings),
+            cache: Cache::new(settings(&options)),
             metrics,
             trigger: CycleTrigger::new(options.period),
             policies: Policies::of(all_actions),
@@ -152,12 +154,10 @@ impl SchedulerLoop {
             timers: Timers::default(),
             unsynced: kinds.into_iter().collect(),
             undecodable: BTreeSet::new(),
+            awaits_configuration: options.config_map.is_some(),
             usage_deadline: options.usage.as_ref().map(|source| Instant::now() + source.wait_max()),
-            usage_ledger: options
-                .usage
-                .as_ref()
-                .and_then(Source::ledger)
-                .map(|config| Arc::new(Mutex::new(Ledger::new(config)))),
+            usage_feed: Feed::new(options.usage.clone(), usage_ledger.clone()),
+            usage_ledger,
             verdicts: BTreeMap::new(),
             tasks: JoinSet::new(),
             cycles: 0,
@@ -170,12 +170,17 @@ impl SchedulerLoop {
 
     /// Whether every informer has synced and usage is known or overdue.
     pub(crate) fn has_synced(&self) -> bool {
-        self.unsynced.is_empty() && self.usage_deadline.is_none_or(|until| until <= Instant::now())
+        self.is_listed() && self.usage_deadline.is_none_or(|until| until <= Instant::now())
+    }
+
+    /// Whether every informer has synced, that of the configuration included.
+    fn is_listed(&self) -> bool {
+        self.unsynced.is_empty() && !self.awaits_configuration
     }
 
     /// When [`SchedulerLoop::run_due`] has work if no event arrives before.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        if !self.unsynced.is_empty() {
+        if !self.is_listed() {
             return None;
         }
         if let Some(until) = self.usage_deadline.filter(|_| !self.has_synced()) {
@@ -247,6 +252,7 @@ impl SchedulerLoop {
                     Impact::None
                 }
                 SchedulerEvent::Usage(usage) => self.handle_usage(usage),
+                SchedulerEvent::Configuration(map) => self.handle_configuration(map.as_deref()),
                 SchedulerEvent::Audited(result) => self.handle_audit(result),
                 SchedulerEvent::PodConditionConflict(condition) => {
                     self.reporter.retries.add_pod(condition, Instant::now() + self.options.report_after);
@@ -267,7 +273,8 @@ impl SchedulerLoop {
 
     fn handle_usage(&mut self, usage: Usage) -> Impact {
         self.usage_deadline = None;
-        if *self.cache.store().usage() == usage {
+        // Sent before the configuration no longer had a source.
+        if self.options.usage.is_none() || *self.cache.store().usage() == usage {
             return Impact::None;
         }
         self.cache.store_mut().set_usage(usage);
@@ -356,6 +363,9 @@ impl SchedulerLoop {
     fn resolve_policies(&mut self) {
         let (config, params) = (&self.options.config.engine, &self.options.params);
         self.policies = Policies::of(Policy::resolve(config, params, &self.plugins));
+        for (plugin, why) in &self.cut_off_plugins {
+            self.policies.all_actions.cut_off(plugin, why);
+        }
         self.serve_plugins(self.handlers.clone());
     }
 }
@@ -379,6 +389,14 @@ impl Policies {
     /// Whether some action may decide without an event: it is the plugin's to say when.
     fn has_custom_actions(&self) -> bool {
         self.all_actions.actions.iter().any(|action| matches!(action, Action::Custom(_)))
+    }
+}
+
+/// What the cache is told. Half-lives of queues count only in a ledger.
+fn settings(options: &Options) -> Settings {
+    Settings {
+        usage_half_lives: options.usage.as_ref().is_none_or(|source| source.ledger().is_some()),
+        ..options.settings.clone()
     }
 }
 

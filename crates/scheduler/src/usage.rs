@@ -4,6 +4,7 @@
 //! old it is, and staleness is reported.
 
 mod config;
+pub(crate) mod feed;
 pub mod ledger;
 mod query;
 mod window;
@@ -57,6 +58,15 @@ impl std::fmt::Debug for Source {
 }
 
 impl Source {
+    /// The source that `usageDBConfig` of the scheduler's configuration names.
+    pub fn read(written: &serde_json::Value) -> Result<Self, crate::configuration::Error> {
+        let config = Config::parse(written, |name| std::env::var(name).ok())?;
+        for warning in &config.warnings {
+            tracing::warn!(warning, "invalid field in the scheduler configuration");
+        }
+        Ok(Self::connect(config)?)
+    }
+
     /// Creates a client for the configured URL. Must be called in a tokio runtime; sends no request.
     pub fn connect(config: Config) -> Result<Self, connect::Error> {
         let client = match &config.database {
@@ -85,7 +95,7 @@ impl Source {
     /// `publish`. Never returns.
     pub(crate) async fn poll(
         &self,
-        mut keeper: Option<Keeper>,
+        mut keeper: Option<&mut Keeper>,
         clock: Clock,
         metrics: &UsageSource,
         publish: impl Fn(Usage),

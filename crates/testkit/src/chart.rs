@@ -112,6 +112,8 @@ fn render(input: &Input, renderer: &Renderer) -> Result<Result<BTreeMap<String, 
         return Ok(Err(String::from_utf8_lossy(&output.stderr).into_owned()));
     }
     let text = String::from_utf8_lossy(&output.stdout).replace(REGISTRY, "<registry>");
+    // The chart's version is the default tag of images; that of the recorded one was not set.
+    let text = text.replace(env!("CARGO_PKG_VERSION"), "0.0.0");
     let mut objects = BTreeMap::new();
     for document in text.split("\n---\n") {
         // A definition is named only, and larger than the parser's limits.

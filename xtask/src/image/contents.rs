@@ -4,6 +4,7 @@ use super::compile::{Linking, Target};
 use super::sbom;
 use crate::repository::Repository;
 use anyhow::{Context, Result, bail};
+use base64::Engine as _;
 use kai_kubetest::image::Entry;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -27,11 +28,34 @@ pub(super) fn entries(
         Entry::file("sbom.cdx.json", sbom::cyclonedx(&packages).into_bytes()),
         Entry::file("etc/passwd", b"kai:x:10000:10000:kai:/:/sbin/nologin\n".to_vec()),
         Entry::file("etc/group", b"kai:x:10000:\n".to_vec()),
+        // The C library looks names up in the way that this says, without loading a library.
+        Entry::file("etc/nsswitch.conf", b"hosts: files dns\n".to_vec()),
+        Entry::file("etc/ssl/certs/ca-certificates.crt", root_certificates().into_bytes()),
     ];
+    // Beside the program or in it.
+    for package in ["libc6", "libgcc-s1"] {
+        let licence = Path::new("/usr/share/doc").join(package).join("copyright");
+        entries.push(Entry::file(&format!("licenses/{package}"), read(&licence)?));
+    }
     if linking == Linking::Dynamic {
         entries.extend(c_library(program, target)?);
     }
     Ok(entries)
+}
+
+/// The certificates that a Prometheus outside of the cluster may be signed with. Clusters have their own.
+fn root_certificates() -> String {
+    let mut file = String::new();
+    for certificate in webpki_root_certs::TLS_SERVER_ROOT_CERTS {
+        let text = base64::engine::general_purpose::STANDARD.encode(certificate);
+        file.push_str("-----BEGIN CERTIFICATE-----\n");
+        for line in text.as_bytes().chunks(64) {
+            file.push_str(&String::from_utf8_lossy(line));
+            file.push('\n');
+        }
+        file.push_str("-----END CERTIFICATE-----\n");
+    }
+    file
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
@@ -40,9 +64,9 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 
 /// The program without symbols; a debug build is several times larger with them.
 fn stripped(program: &Path, target: Target) -> Result<Vec<u8>> {
-    let strip = if target.triple.starts_with("aarch64") { "aarch64-linux-gnu-strip" } else { "strip" };
+    let strip = target.tool("strip");
     let copy = program.with_extension("stripped");
-    let mut command = Command::new(strip);
+    let mut command = Command::new(&strip);
     command.arg("-o").arg(&copy).arg(program);
     let status =
         command.status().with_context(|| format!("cannot run `{strip}`; hint: apt-get install binutils"))?;
@@ -78,7 +102,7 @@ fn places(target: Target) -> Places {
     }
 }
 
-/// The C library and the loader, where the program looks for them, with their licences.
+/// The C library and the loader, where the program looks for them.
 fn c_library(program: &Path, target: Target) -> Result<Vec<Entry>> {
     let Places { folder, multiarch, loader } = places(target);
     let loader_name = loader.rsplit('/').next().unwrap_or(loader);
@@ -93,10 +117,6 @@ fn c_library(program: &Path, target: Target) -> Result<Vec<Entry>> {
     ];
     for name in names {
         entries.push(Entry::file(&format!("usr/lib/{multiarch}/{name}"), read(&here.join(&name))?));
-    }
-    for package in ["libc6", "libgcc-s1"] {
-        let licence = Path::new("/usr/share/doc").join(package).join("copyright");
-        entries.push(Entry::file(&format!("licenses/{package}"), read(&licence)?));
     }
     Ok(entries)
 }

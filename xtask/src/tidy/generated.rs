@@ -7,6 +7,7 @@ use kai_testkit::workloads;
 use std::path::Path;
 
 const CRDS: &str = "charts/kai-scheduler/crds";
+const CHART: &str = "charts/kai-scheduler/Chart.yaml";
 const RBAC: &str = "deploy/rbac";
 
 /// Complains about generated files that are missing or stale, and about files beside them that no code generates.
@@ -18,7 +19,17 @@ pub(super) fn check(files: &[SourceFile]) -> Vec<String> {
     let mut complaints = check_folder(files, CRDS, "kai-api", &definitions);
     complaints.extend(check_folder(files, RBAC, "kai-components", &rights));
     complaints.extend(check_workloads(files));
+    complaints.extend(check_chart_version(files));
     complaints
+}
+
+/// The chart and the images that it deploys have the version of the workspace.
+fn check_chart_version(files: &[SourceFile]) -> Vec<String> {
+    let version = env!("CARGO_PKG_VERSION");
+    let text = files.iter().find(|file| file.path == CHART).and_then(|file| file.text.as_deref());
+    let lines = [format!("version: {version}"), format!("appVersion: \"{version}\"")];
+    let missing = lines.into_iter().filter(|line| !text.is_some_and(|text| text.lines().any(|l| l == line)));
+    missing.map(|line| format!("{CHART}: not the version of the workspace; hint: write `{line}`")).collect()
 }
 
 /// The page of workloads.

@@ -8,6 +8,7 @@ use kai_clock::Stopwatch;
 use kai_kubetest::control_plane::{ControlPlane, Programs};
 use kai_kubetest::network::Network;
 use kai_kubetest::node::{self, Node};
+use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ const DEPLOYMENTS: [&str; 7] = [
     "podgroup-controller",
     "queue-controller",
 ];
+const SCHEDULER_PODS: &str = "--selector=app=kai-scheduler-default";
 /// GPUs of the node.
 const GPUS: u32 = 8;
 
@@ -160,17 +162,25 @@ impl Installation {
     }
 
     /// Waits until the installation says that it is ready, and checks that it tells the truth.
+    ///
+    /// Pods may become unready at any moment, as when a kubelet starts again. Then the conditions follow within seconds.
     fn ready(&self) {
-        self.cluster.wait(&["config/kai-config", "--for=condition=Ready"]);
-        self.cluster.wait(&["schedulingshard/default", "--for=condition=Ready"]);
-        let deployments = self.cluster.get(&["deployments", "--namespace", NAMESPACE]);
-        let mut names = Vec::new();
-        for deployment in deployments["items"].as_array().unwrap() {
-            let status = &deployment["status"];
-            assert_eq!(status["readyReplicas"], deployment["spec"]["replicas"], "{deployment:#}");
-            names.push(deployment["metadata"]["name"].as_str().unwrap().to_owned());
+        let watch = Stopwatch::start();
+        loop {
+            self.cluster.wait(&["config/kai-config", "--for=condition=Ready"]);
+            self.cluster.wait(&["schedulingshard/default", "--for=condition=Ready"]);
+            let deployments = self.cluster.get(&["deployments", "--namespace", NAMESPACE]);
+            let deployments = deployments["items"].as_array().unwrap();
+            let unready =
+                deployments.iter().find(|one| one["status"]["readyReplicas"] != one["spec"]["replicas"]);
+            let Some(unready) = unready else {
+                let name = |one: &Value| one["metadata"]["name"].as_str().unwrap().to_owned();
+                assert_eq!(deployments.iter().map(name).collect::<Vec<_>>(), DEPLOYMENTS);
+                return;
+            };
+            assert!(watch.elapsed() < MINUTE, "ready, but: {unready:#}\n{}", self.cluster.state());
+            std::thread::sleep(Duration::from_secs(1));
         }
-        assert_eq!(names, DEPLOYMENTS);
     }
 
     /// Runs a Job to its end.
@@ -254,6 +264,8 @@ async fn installation_lives_and_leaves_nothing_on_a_real_node() {
 
 /// Pods keep being bound while the shard is changed.
 async fn patches_of_the_shard_lose_no_cycle(installation: &Installation) {
+    let pods = || installation.cluster.names(&["pods", "--namespace", NAMESPACE, SCHEDULER_PODS]);
+    let before = pods();
     for round in 0..10 {
         let strategy = if round % 2 == 0 { "spread" } else { "binpack" };
         let patch = format!(
@@ -283,6 +295,7 @@ async fn patches_of_the_shard_lose_no_cycle(installation: &Installation) {
         installation.cluster.kubectl(&["delete", &name]);
     }
     installation.cluster.wait(&["schedulingshard/default", "--for=condition=Ready"]);
+    assert_eq!(pods(), before, "the running scheduler takes over each change");
 }
 
 async fn operator_withstands_bad_times(installation: &Installation) {
@@ -320,10 +333,22 @@ async fn kubelet_comes_back(installation: &mut Installation) {
     tokio::time::sleep(Duration::from_secs(2)).await;
     let offers = |node: &Node| node.log("nodetool").matches("devices offered").count();
     let before = offers(&installation.node);
+    let reported = |cluster: &Cluster| {
+        let node = cluster.get(&["node", "node-0"]);
+        let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let ready = conditions.into_iter().find(|condition| condition["type"] == "Ready").unwrap();
+        (ready["lastHeartbeatTime"].clone(), node["status"]["allocatable"]["nvidia.com/gpu"].clone())
+    };
+    let (last_report, _) = reported(&installation.cluster);
     installation.node.start_again("kubelet").unwrap();
     // The API server still shows the GPUs of before, while the new kubelet rejects pods until it knows them.
     let offered = |_: &Cluster| offers(&installation.node) > before;
-    installation.cluster.until("the new kubelet knows the GPUs", MINUTE, offered).await;
+    installation.cluster.until("the GPUs are offered to the new kubelet", MINUTE, offered).await;
+    let knows = |cluster: &Cluster| {
+        let (time, gpus) = reported(cluster);
+        time != last_report && gpus == GPUS.to_string()
+    };
+    installation.cluster.until("the new kubelet reports the GPUs", MINUTE, knows).await;
     installation.run_job("after-kubelet", 2, 1);
     installation.ready();
 }

@@ -33,6 +33,7 @@ mod quick_start;
 mod real_control_plane;
 mod resource_claims;
 mod robustness;
+mod shard_changes;
 mod test_cluster;
 mod time_based_transitions;
 mod time_limits;

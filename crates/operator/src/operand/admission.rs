@@ -39,7 +39,7 @@ pub(super) fn operand(settings: &Settings, facts: &Facts) -> Operand {
         defaults: resources::COMPONENT,
         args: arguments(settings, &ports, replicas),
         replicas,
-        recreate: true,
+        strategy: Some(json!({"type": "Recreate"})),
         container: json!({
             "ports": [{"name": "webhook", "containerPort": ports.target, "protocol": "TCP"}],
             "volumeMounts": [Webhook::mount()],

@@ -34,7 +34,7 @@ pub(super) fn operand(settings: &Settings, facts: &Facts) -> Operand {
         defaults: resources::BINDER,
         args: arguments(settings, facts, replicas),
         replicas,
-        recreate: true,
+        strategy: Some(json!({"type": "Recreate"})),
         container: json!({}),
         volumes: Vec::new(),
         template: json!({}),

@@ -46,7 +46,7 @@ pub(super) fn operand(settings: &Settings, facts: &Facts) -> Operand {
         args,
         // It has no leader election: two of them would both create scaling pods.
         replicas: 1,
-        recreate: false,
+        strategy: None,
         container: json!({}),
         volumes: Vec::new(),
         template: json!({}),

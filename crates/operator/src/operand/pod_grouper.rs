@@ -26,7 +26,7 @@ pub(super) fn operand(settings: &Settings, facts: &Facts) -> Operand {
         defaults: resources::COMPONENT,
         args: arguments(settings, replicas),
         replicas,
-        recreate: false,
+        strategy: None,
         container: json!({}),
         volumes: Vec::new(),
         template: json!({}),

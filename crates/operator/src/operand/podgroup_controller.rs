@@ -37,7 +37,7 @@ pub(super) fn operand(settings: &Settings, facts: &Facts) -> Operand {
         defaults: resources::COMPONENT,
         args: arguments(settings, replicas, calls.target),
         replicas,
-        recreate: false,
+        strategy: None,
         container: json!({"volumeMounts": [Webhook::mount()]}),
         volumes: vec![WEBHOOK.volume()],
         template: json!({}),

@@ -42,7 +42,7 @@ pub(super) fn operand(settings: &Settings, facts: &Facts) -> Operand {
         defaults: resources::COMPONENT,
         args: arguments(settings, replicas, metrics.target, calls.target),
         replicas,
-        recreate: false,
+        strategy: None,
         container: json!({"volumeMounts": [Webhook::mount()]}),
         volumes: vec![WEBHOOK.volume()],
         template: json!({}),

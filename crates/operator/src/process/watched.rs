@@ -37,6 +37,8 @@ pub(super) const VERTICAL_POD_AUTOSCALER: ResourceKind =
 const CLUSTER_POLICY: ResourceKind = untyped("nvidia.com", "v1", "ClusterPolicy", "clusterpolicies", false);
 const OPTIONAL: [ResourceKind; 4] = [PROMETHEUS, SERVICE_MONITOR, VERTICAL_POD_AUTOSCALER, CLUSTER_POLICY];
 
+/// Type of the Secrets in which helm keeps the chart and its values.
+const HELM_RELEASE: &str = "helm.sh/release.v1";
 /// How often the cluster is asked which optional APIs it serves.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(30);
 /// How long the start waits for lists of optional APIs, which may be denied.
@@ -83,10 +85,10 @@ pub(super) async fn served(api: &Api) -> Vec<ResourceKind> {
 }
 
 /// Waits until the cluster serves other optional kinds.
-pub(super) async fn served_differs(api: &Api, known: &[ResourceKind]) {
+pub(super) async fn served_differs(api: Api, known: Vec<ResourceKind>) {
     loop {
         tokio::time::sleep(DISCOVERY_INTERVAL).await;
-        if served(api).await != known {
+        if served(&api).await != known {
             return;
         }
     }
@@ -173,7 +175,9 @@ impl Watched {
 
     /// Stores the response to a write, so that the next step does not act on the state before it.
     pub(super) fn put(&self, written: &Value) {
-        self.store.apply(written.clone());
+        let kind = kind_of(&ObjectKey::of(written));
+        let trimmed = kind.map(|kind| trimmed(written.clone(), &kind));
+        self.store.apply(trimmed.unwrap_or_else(|| written.clone()));
     }
 
     pub(super) fn remove(&self, key: &ObjectKey) {
@@ -266,15 +270,59 @@ fn version(item: &Value) -> u64 {
     object::meta_str(item, "resourceVersion").parse().unwrap_or(0)
 }
 
-/// The object with its kind, which items of a list lack, and without what the operator does not read.
+/// The object with its kind, which items of a list lack, and without what the operator does not read: a change of nothing else
+/// is no reason to reconcile. Leases change every few seconds, and releases of helm and usage ledgers are large.
 fn trimmed(mut item: Value, kind: &ResourceKind) -> Value {
     object::set_meta(&mut item, "managedFields", None);
     kai_object::set(&mut item, &["kind"], Value::from(kind.kind.as_ref()));
     kai_object::set(&mut item, &["apiVersion"], Value::from(kind.api_version()));
-    if *kind == POD
-        && let Some(fields) = item.as_object_mut()
-    {
-        fields.remove("spec");
+    let kept: &[(&str, &[&str])] = match kind.kind.as_ref() {
+        "Lease" => &[("spec", &["holderIdentity"])],
+        "Pod" => &[("spec", &[]), ("status", &["podIP"])],
+        "Node" => &[("spec", &[]), ("status", &[])],
+        "Secret" if object::str_at(&item, "/type") == HELM_RELEASE => &[("data", &[])],
+        "ConfigMap"
+            if object::meta(&item, "labels")
+                .is_some_and(|labels| labels.get(label::USAGE_LEDGER).is_some()) =>
+        {
+            &[("data", &[])]
+        }
+        _ => return item,
+    };
+    object::set_meta(&mut item, "resourceVersion", None);
+    for (part, fields) in kept {
+        if let Some(part) = item.get_mut(*part).and_then(Value::as_object_mut) {
+            part.retain(|field, _| fields.contains(&field.as_str()));
+        }
     }
     item
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn renewed_lease_is_no_change() {
+        let renewed = |time: &str, version: &str| {
+            json!({
+                "metadata": {"name": "kai-scheduler", "namespace": "ns", "uid": "1", "resourceVersion": version},
+                "spec": {"holderIdentity": "pod_1", "renewTime": time},
+            })
+        };
+        let first = trimmed(renewed("2026-01-01T00:00:00Z", "5"), &LEASE);
+        assert_eq!(first, trimmed(renewed("2026-01-01T00:00:02Z", "6"), &LEASE));
+        assert_eq!(object::str_at(&first, "/spec/holderIdentity"), "pod_1");
+    }
+
+    #[test]
+    fn other_objects_keep_what_a_plan_compares() {
+        let secret = |type_: &str| {
+            let secret = json!({"metadata": {"name": "s"}, "type": type_, "data": {"tls.crt": "x"}});
+            trimmed(secret, &builtin::<Secret>())
+        };
+        assert_eq!(secret("kubernetes.io/tls")["data"]["tls.crt"], "x");
+        assert_eq!(secret(HELM_RELEASE)["data"], json!({}), "the chart is not kept in memory");
+    }
 }

@@ -85,14 +85,44 @@ fn scheduler_reads_its_configuration() {
 }
 
 #[test]
-fn template_changes_with_the_configuration_only() {
-    let version = |shard: Value| {
+fn configuration_changes_no_pod_and_arguments_do() {
+    let deployment = |shard: Value| {
         let desired = desired(&json!({}), &[("default", shard)], &facts());
-        let template = &get(&desired, "Deployment", "kai-scheduler-default")["spec"]["template"];
-        template["metadata"]["annotations"]["configMapVersion"].clone()
+        get(&desired, "Deployment", "kai-scheduler-default").clone()
     };
-    assert_eq!(version(json!({})), version(json!({"args": {"v": "5"}})));
-    assert_ne!(version(json!({})), version(json!({"kValue": 2})));
+    let taken_over = json!({
+        "kValue": 2, "placementStrategy": {"gpu": "spread"}, "queueDepthPerAction": {"reclaim": 5},
+        "minRuntime": {"preemptMinRuntime": "1h"}, "plugins": {"elastic": {"enabled": false}},
+    });
+    assert_eq!(deployment(json!({})), deployment(taken_over));
+    assert_ne!(deployment(json!({})), deployment(json!({"args": {"v": "5"}})));
+}
+
+#[test]
+fn scheduler_without_a_lease_is_gone_before_the_next_one_starts() {
+    let wanted = desired(&json!({}), &[("default", json!({}))], &facts());
+    let ours = get(&wanted, "Deployment", "kai-scheduler-default");
+    let rolls = ours["spec"]["strategy"].clone();
+    assert_eq!(rolls["type"], "RollingUpdate", "a lease decides which of two pods schedules");
+    let strategy = |current: Value| {
+        let mut facts = facts();
+        facts.objects.insert(ObjectKey::of(&current), current);
+        let wanted = desired(&json!({}), &[("default", json!({}))], &facts);
+        get(&wanted, "Deployment", "kai-scheduler-default")["spec"]["strategy"].clone()
+    };
+    let mut of_kai = ours.clone();
+    of_kai["metadata"]["generation"] = json!(2);
+    of_kai["spec"]["strategy"] = json!({"type": "Recreate"});
+    of_kai["status"] = json!({"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1});
+    let mut without_lease = of_kai.clone();
+    without_lease["spec"]["template"]["spec"]["containers"][0]["args"] = json!(["--v=3"]);
+    let recreate = json!({"type": "Recreate"});
+    assert_eq!(strategy(without_lease), recreate);
+    let mut rolling = of_kai.clone();
+    rolling["status"]["observedGeneration"] = json!(1);
+    assert_eq!(strategy(rolling), recreate, "the old pod may still run");
+    assert_eq!(strategy(of_kai), rolls);
+    assert_eq!(strategy(ours.clone()), rolls);
 }
 
 #[test]

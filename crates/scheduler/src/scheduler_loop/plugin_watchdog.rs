@@ -100,9 +100,6 @@ impl SchedulerLoop {
         );
         // The abandoned thread still uses the old entries; a plugin's new ones share no lock with them unless it does.
         self.resolve_policies();
-        for (plugin, why) in &self.cut_off_plugins {
-            self.policies.all_actions.cut_off(plugin, why);
-        }
         self.rebuild_cluster();
         self.trigger.record_event(Instant::now(), Impact::Replan);
     }

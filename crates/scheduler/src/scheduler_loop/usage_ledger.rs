@@ -1,18 +1,18 @@
 //! Passes the allocations of queues to the usage ledger.
 
 use super::SchedulerLoop;
-use crate::usage::ledger::{Allocation, Ledger, in_units};
+use crate::usage::feed::Feed;
+use crate::usage::ledger::{Allocation, in_units};
 use kai_cache::translate::queue::usage_half_life;
 use kai_engine::input::Key;
 use kai_engine::{Outcome, order};
 use kai_units::Timestamp;
-use parking_lot::Mutex;
 use std::sync::Arc;
 
 impl SchedulerLoop {
-    /// The ledger, if usage comes from it.
-    pub(crate) fn usage_ledger(&self) -> Option<Arc<Mutex<Ledger>>> {
-        self.usage_ledger.clone()
+    /// What polls historical usage.
+    pub(crate) fn usage_feed(&self) -> Feed {
+        self.usage_feed.clone()
     }
 
     /// Called after a cycle, when its decisions are assumed: every change of an allocation leads to a cycle or is made by one.

@@ -56,7 +56,7 @@ pub const DIFFERENCES: &[Difference] = &[
     Difference {
         id: "H05",
         covers: |place| {
-            place.starts_with("ServiceAccount/")
+            (place.starts_with("ServiceAccount/") && !place.contains(' '))
                 || place.starts_with("ClusterRoleBinding/post-delete-cleanup")
         },
     },
@@ -75,16 +75,10 @@ pub const DIFFERENCES: &[Difference] = &[
     Difference {
         id: "H09",
         covers: |place| {
-            [
-                "gpuPodRuntimeClassName",
-                "queueLabelSelector",
-                "daemonsetsTolerations",
-                " tag",
-                " image",
-                " value",
-            ]
-            .iter()
-            .any(|field| place.contains(field))
+            ["gpuPodRuntimeClassName", "queueLabelSelector", "daemonsetsTolerations"]
+                .iter()
+                .any(|field| place.contains(field))
+                || [" tag", " image", " value"].iter().any(|field| place.ends_with(field))
         },
     },
 ];

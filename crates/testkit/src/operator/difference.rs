@@ -77,12 +77,18 @@ pub struct Difference {
 pub const DIFFERENCES: &[Difference] = &[
     Difference { id: "O01", covers: |place| place.starts_with("condition SchedulingShard/") },
     Difference { id: "O02", covers: |place| place == "condition Config/kai-config Reconciling" },
-    Difference { id: "O03", covers: |_| true },
+    Difference { id: "O03", covers: |place| is_condition(place) || is_of_a_shard(place) },
     Difference {
         id: "O04",
         covers: |place| place.starts_with("Service/") && place.ends_with(" spec selector"),
     },
-    Difference { id: "O05", covers: is_of_a_shard },
+    Difference {
+        id: "O05",
+        covers: |place| {
+            is_of_a_shard(place)
+                && (is_condition(place) || is_whole_object(place) || place.starts_with("Service/"))
+        },
+    },
     Difference {
         id: "O06",
         covers: |place| {
@@ -98,7 +104,7 @@ pub const DIFFERENCES: &[Difference] = &[
                 || (place.starts_with("ServiceMonitor/") && place.ends_with(" port"))
         },
     },
-    Difference { id: "O08", covers: |_| true },
+    Difference { id: "O08", covers: |place| is_condition(place) || is_whole_object(place) },
     Difference {
         id: "O09",
         covers: |place| {
@@ -110,7 +116,12 @@ pub const DIFFERENCES: &[Difference] = &[
         id: "O10",
         covers: |place| place.starts_with("ConfigMap/") && place.contains("usageDBConfig"),
     },
-    Difference { id: "O11", covers: |_| true },
+    Difference {
+        id: "O11",
+        covers: |place| {
+            is_condition(place) || is_whole_object(place) || place.contains(" containers 0 resources ")
+        },
+    },
     Difference {
         id: "O12",
         covers: |place| place.contains("numa-placement-exporter") || place.starts_with("condition Config/"),
@@ -118,13 +129,17 @@ pub const DIFFERENCES: &[Difference] = &[
     Difference { id: "O13", covers: |place| is_argument(place, "--qps") || is_argument(place, "--burst") },
     Difference { id: "O14", covers: |place| place.contains(" spec template spec affinity") },
     Difference { id: "O15", covers: |place| is_argument(place, "--plugins") },
-    Difference { id: "O16", covers: is_of_a_shard },
+    Difference {
+        id: "O16",
+        covers: |place| is_of_a_shard(place) && (is_condition(place) || is_whole_object(place)),
+    },
     Difference {
         id: "O17",
         covers: |place| {
             place.starts_with("condition ") && (place.ends_with(" Available") || place.ends_with(" Ready"))
         },
     },
+    Difference { id: "O18", covers: is_of_hand_over },
 ];
 
 /// Whether the input of a case can show the difference: the rules over settings at rest are those of `kai_migrate`, the
@@ -135,6 +150,7 @@ fn holds(difference: &Difference, facts: &Facts) -> bool {
         "O02" => facts.states.iter().any(|state| state.missing_namespace),
         "O04" => fewer_schedulers(facts),
         "O09" => prometheus_no_longer_wanted(facts),
+        "O18" => facts.states.iter().any(|state| !state.settings.shards.is_empty()),
         "O17" => facts.available.iter().any(|step| step + 1 < facts.states.len()),
         id => {
             let rule = installation::RULES.iter().find(|rule| rule.id == id);
@@ -149,14 +165,36 @@ pub(super) fn explain(facts: &Facts, mismatches: &[Mismatch]) -> Result<&'static
     let holding: Vec<&Difference> = DIFFERENCES.iter().filter(|rule| holds(rule, facts)).collect();
     let rule = |mismatch: &Mismatch| holding.iter().find(|rule| (rule.covers)(&mismatch.place));
     let unexplained: Vec<Mismatch> = mismatches.iter().filter(|m| rule(m).is_none()).cloned().collect();
-    match mismatches.iter().find_map(rule) {
+    // Every case with a shard shows O18: another rule says more about it.
+    let says_more = |mismatch: &Mismatch| rule(mismatch).filter(|rule| rule.id != "O18");
+    match mismatches.iter().find_map(says_more).or_else(|| mismatches.iter().find_map(rule)) {
         Some(rule) if unexplained.is_empty() => Ok(rule.id),
         _ => Err(unexplained),
     }
 }
 
+fn is_condition(place: &str) -> bool {
+    place.starts_with("condition ")
+}
+
+/// Whether one side lacks the object.
+fn is_whole_object(place: &str) -> bool {
+    !place.contains(' ')
+}
+
 fn is_argument(place: &str, flag: &str) -> bool {
-    place.contains(&format!(" args {flag}")) || place.ends_with(" args")
+    place.ends_with(&format!(" args {flag}")) || place.contains(&format!(" args {flag} "))
+}
+
+/// Fields of a scheduler's Deployment that decide whether and how its pod is replaced.
+fn is_of_hand_over(place: &str) -> bool {
+    let field = place.split_once(' ').map_or("", |(_, field)| field);
+    place.starts_with("Deployment/")
+        && is_of_a_shard(place)
+        && (field.starts_with("spec strategy")
+            || field.starts_with("spec template metadata annotations")
+            || is_argument(place, "--scheduler-conf-map")
+            || is_argument(place, "--leader-elect"))
 }
 
 /// Objects of shards are named after the scheduler, which no other component is.

@@ -62,6 +62,17 @@ impl Keeper {
         Ok(usage)
     }
 
+    /// Saves what is known, because another keeper will load it.
+    pub(crate) async fn finish(&mut self, metrics: &UsageSource) {
+        // Nothing may be saved over records that have not been read.
+        if self.is_loaded
+            && let Err(error) = self.save().await
+        {
+            metrics.failures.inc();
+            tracing::warn!(error = &error as &dyn std::error::Error, "the usage ledger was not saved");
+        }
+    }
+
     async fn load(&mut self) -> api::Result<()> {
         let selector = format!("labelSelector={}", query_value(&selector(&self.name)));
         let maps = self.api.list_selected::<ConfigMap>(&selector, &self.name.namespace).await?;
