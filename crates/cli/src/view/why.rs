@@ -34,10 +34,18 @@ pub(super) async fn render(reader: &mut ClusterReader, connection: &Connection, 
     Rendered::new(text, &model)
 }
 
-/// Reads `NAMESPACE/NAME`, or a name in the namespace of the context.
+/// Types that may precede a name as with kubectl. A namespace of the same name needs the form `NAMESPACE/NAME` with a type
+/// in front of it to be told apart, which no workload needs: names are looked up among all kinds.
+const TYPES: [&str; 15] = [
+    "podgroup", "podgroups", "pg", "pod", "pods", "po", "job", "jobs", "deployment", "deployments", "deploy",
+    "statefulset", "sts", "pytorchjob", "rayjob",
+];
+
+/// Reads `NAMESPACE/NAME`, or a name or `TYPE/NAME` in the namespace of the context.
 fn key(name: &str, namespace: &str) -> Result<Key> {
     match name.split('/').collect::<Vec<_>>()[..] {
         [name] if !name.is_empty() => Ok(Key::new(namespace, name)),
+        [kind, name] if TYPES.contains(&kind) && !name.is_empty() => Ok(Key::new(namespace, name)),
         [namespace, name] if !namespace.is_empty() && !name.is_empty() => Ok(Key::new(namespace, name)),
         _ => bail!("`{name}` is not a name; hint: use NAMESPACE/NAME, such as `default/train`"),
     }
@@ -227,6 +235,7 @@ mod tests {
     fn namespace_of_a_name_is_optional() {
         assert_eq!(key("a/b", "c").expect("it is well-formed"), Key::new("a", "b"));
         assert_eq!(key("b", "c").expect("it is well-formed"), Key::new("c", "b"));
+        assert_eq!(key("job/b", "c").expect("it is well-formed"), Key::new("c", "b"));
         for wrong in ["", "/", "a/", "/b", "a/b/c"] {
             let error = key(wrong, "c").expect_err(wrong).to_string();
             assert!(error.contains("hint: "), "{error}");

@@ -47,12 +47,16 @@ pub(super) fn read(manifests: &[Document], namespace: &str, view: &ClusterView) 
         objects.push(value);
     }
     let settings = view.store.settings();
-    let options = Options {
-        scheduler_name: settings.scheduler_name.clone(),
-        queue_label_key: settings.queue_label_key.clone(),
-        node_pool_label_key: settings.node_pool_key.clone(),
-        ..Options::default()
-    };
+    let mut options = Options { scheduler_name: settings.scheduler_name.clone(), ..Options::default() };
+    // A snapshot need not have them.
+    for (key, of) in [
+        (&mut options.queue_label_key, &settings.queue_label_key),
+        (&mut options.node_pool_label_key, &settings.node_pool_key),
+    ] {
+        if !of.is_empty() {
+            key.clone_from(of);
+        }
+    }
     let report = offline::group(&objects, &options);
     let place = |at: usize| manifests.get(at).map_or_else(String::new, |of| format!("{}:{}: {}", of.file, of.line, of.subject()));
     if let Some(problem) = report.problems.first() {

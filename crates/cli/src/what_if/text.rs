@@ -61,7 +61,7 @@ fn prediction(text: &mut String, group: &Prediction) {
 fn queue_rows(queue: &QueueChange) -> Vec<[String; 7]> {
     let shown = RESOURCES.into_iter().filter(|resource| {
         let of = queue.resources.get(*resource);
-        *resource == kai_engine::verdict::QueueResource::Gpu || of.without != of.with || of.now != of.with
+        *resource == kai_engine::verdict::QueueResource::Gpu || of.without != of.with
     });
     let row = |resource| {
         let of = queue.resources.get(resource);

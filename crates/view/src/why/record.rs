@@ -58,9 +58,15 @@ impl Record {
     /// Reads the conditions of a group, and events of it and of its pending pods.
     pub(super) async fn read(view: &ClusterView, api: &Api, group: &Key) -> Self {
         let mut record = Self { conditions: conditions(view, group), ..Self::default() };
-        let mut names = vec![("PodGroup", group.name.clone())];
-        names.extend(pending_pods(view, group).into_iter().map(|pod| ("Pod", pod)));
-        for (kind, name) in names {
+        let objects = view.store.objects();
+        let uid = objects.pod_groups.get(group).and_then(|group| group.metadata.uid.clone()).unwrap_or_default();
+        let mut names = vec![("PodGroup", group.name.clone(), uid)];
+        names.extend(pending_pods(view, group).into_iter().map(|pod| {
+            let object = objects.pods.get(&Key::new(group.namespace.as_str(), pod.as_str()));
+            let uid = object.map(|object| object.metadata.uid.to_string()).unwrap_or_default();
+            ("Pod", pod, uid)
+        }));
+        for (kind, name, uid) in names {
             let path = format!(
                 "/api/v1/namespaces/{}/events?fieldSelector=involvedObject.kind%3D{kind}%2CinvolvedObject.name%3D{name}",
                 group.namespace
@@ -68,7 +74,8 @@ impl Record {
             match api.send("GET", &path, None).await {
                 Ok(list) => {
                     let events = list.get("items").and_then(Value::as_array);
-                    record.events.extend(events.into_iter().flatten().map(event));
+                    let events = events.into_iter().flatten().filter(|event| is_about(event, &uid));
+                    record.events.extend(events.map(event));
                 }
                 Err(error) => {
                     record.events_error = Some(error.message());
@@ -85,6 +92,12 @@ impl Record {
         record.events.truncate(EVENTS_MAX);
         record
     }
+}
+
+/// Whether an event is about the object with this UID, and not about an earlier one of the same name.
+fn is_about(event: &Value, uid: &str) -> bool {
+    let involved = object::str_at(event, "/involvedObject/uid");
+    involved.is_empty() || uid.is_empty() || involved == uid
 }
 
 fn conditions(view: &ClusterView, group: &Key) -> Vec<ConditionView> {
@@ -139,4 +152,18 @@ fn event(event: &Value) -> EventView {
 /// Joins messages of several lines, which KAI writes.
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn events_of_an_earlier_object_of_the_same_name_are_left_out() {
+        let event = |uid: &str| json!({"involvedObject": {"kind": "Pod", "name": "a", "uid": uid}});
+        assert!(is_about(&event("new"), "new"));
+        assert!(!is_about(&event("old"), "new"));
+        assert!(is_about(&event(""), "new"), "some reporters leave the UID out");
+    }
 }
