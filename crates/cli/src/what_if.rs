@@ -36,7 +36,9 @@ pub(crate) fn run(args: &args::WhatIf, plugins: &PluginSet) -> Result<ExitCode> 
         && args.add_nodes.is_empty()
         && args.config.is_none()
     {
-        bail!("nothing would change; hint: name a manifest with -f, or use --set, --drain, --add-nodes or --config");
+        bail!(
+            "nothing would change; hint: name a manifest with -f, or use --set, --drain, --add-nodes or --config"
+        );
     }
     let mut manifests = Vec::new();
     for file in &args.files {

@@ -61,7 +61,8 @@ fn never(never: &Never) -> String {
 
 fn hint(hint: &Hint) -> HintView {
     let sentences: Vec<String> = hint.changes.iter().map(sentence).collect();
-    let evicts = hint.evicted.iter().map(|(group, pods)| AffectedGroup { group: group.to_string(), pods: *pods });
+    let evicts =
+        hint.evicted.iter().map(|(group, pods)| AffectedGroup { group: group.to_string(), pods: *pods });
     HintView {
         what: sentences.join(", and "),
         changes: hint.changes.iter().map(object).collect(),
@@ -75,7 +76,9 @@ fn hint(hint: &Hint) -> HintView {
 pub fn sentence(change: &Change) -> String {
     match change {
         Change::QueueBound { queue, bound, resource, from, to } => {
-            let text = |bound: &Option<i64>| bound.map_or_else(|| "unlimited".to_owned(), |of| number(*resource, of));
+            let text = |bound: &Option<i64>| {
+                bound.map_or_else(|| "unlimited".to_owned(), |of| number(*resource, of))
+            };
             format!(
                 "set the {} {} of queue `{queue}` to {} (now {})",
                 resource_name(*resource),
@@ -96,7 +99,9 @@ pub fn sentence(change: &Change) -> String {
             }
         }
         Change::PriorityClass { from, to, .. } if from.is_empty() => format!("use the priority class `{to}`"),
-        Change::PriorityClass { from, to, .. } => format!("use the priority class `{to}` instead of `{from}`"),
+        Change::PriorityClass { from, to, .. } => {
+            format!("use the priority class `{to}` instead of `{from}`")
+        }
         Change::AddNodesLike { node, count: 1 } => format!("add a node like `{node}`"),
         Change::AddNodesLike { node, count } => format!("add {count} nodes like `{node}`"),
         Change::AddNodes { gpus, count } => format!("add {count} nodes with {gpus} GPUs each"),
@@ -131,7 +136,9 @@ fn object(change: &Change) -> Value {
             json!({"change": "wait", "for": groups})
         }
         Change::Drain { node } => json!({"change": "drain", "node": node}),
-        Change::Put(object) => json!({"change": "apply", "kind": object.kind().name(), "name": object.key().to_string()}),
+        Change::Put(object) => {
+            json!({"change": "apply", "kind": object.kind().name(), "name": object.key().to_string()})
+        }
     }
 }
 

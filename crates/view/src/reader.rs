@@ -100,7 +100,16 @@ impl ClusterReader {
             now: Timestamp(0),
         };
         let (warnings, unreadable) = (listing.warnings, listing.unreadable);
-        let mut reader = Self { view, policy, offered, warnings, unreadable, watches: None, plan_ms: 0.0, hints: BTreeMap::new() };
+        let mut reader = Self {
+            view,
+            policy,
+            offered,
+            warnings,
+            unreadable,
+            watches: None,
+            plan_ms: 0.0,
+            hints: BTreeMap::new(),
+        };
         reader.plan();
         Ok(reader)
     }
@@ -186,9 +195,15 @@ impl ClusterReader {
     }
 }
 
+/// Nodes up to which a search for hints is not limited by the time that a plan takes.
+const SMALL_CLUSTER: usize = 100;
+
 /// How many plans a search for hints may make, so that it takes a fraction of a second in a usual cluster and two seconds
 /// in a large one.
 pub(crate) fn plans_max(cluster: &kai_engine::Cluster, plan_ms: Option<f64>) -> u32 {
+    if cluster.nodes_by_rank.len() <= SMALL_CLUSTER {
+        return 400;
+    }
     let allowed_ms = (cluster.nodes_by_rank.len() as f64 * 0.3).clamp(150.0, 1_500.0);
     // A cycle of a cluster takes about this long (docs/performance.md).
     let plan_ms = plan_ms.unwrap_or_else(|| cluster.nodes_by_rank.len() as f64 * 0.01);

@@ -100,7 +100,8 @@ pub fn predict(view: &mut ClusterView, policy: &Policy, question: &Question<'_>)
     }
     let placed_with = placed(&view.cluster, &with);
     let other = |of: &BTreeMap<Key, usize>, than: &BTreeMap<Key, usize>| -> Vec<String> {
-        let groups = of.keys().filter(|group| !than.contains_key(group) && !question.submitted.contains(group));
+        let groups =
+            of.keys().filter(|group| !than.contains_key(group) && !question.submitted.contains(group));
         groups.map(ToString::to_string).collect()
     };
     let answer = WhatIfView {

@@ -22,20 +22,50 @@ pub enum Bound {
 /// A change of a cluster. Amounts are in base units: millionths of a GPU, millicores, bytes; `None` is unlimited.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    QueueBound { queue: String, bound: Bound, resource: QueueResource, from: Option<i64>, to: Option<i64> },
+    QueueBound {
+        queue: String,
+        bound: Bound,
+        resource: QueueResource,
+        from: Option<i64>,
+        to: Option<i64>,
+    },
     /// The minimum of a gang, or of one of its sub-groups.
-    MinMember { group: Key, sub_group: Option<String>, from: u32, to: u32 },
+    MinMember {
+        group: Key,
+        sub_group: Option<String>,
+        from: u32,
+        to: u32,
+    },
     /// The level whose domain must hold all pods; `None` removes the constraint.
-    TopologyLevel { group: Key, sub_group: Option<String>, from: String, to: Option<String> },
-    PriorityClass { group: Key, from: String, to: String },
+    TopologyLevel {
+        group: Key,
+        sub_group: Option<String>,
+        from: String,
+        to: Option<String>,
+    },
+    PriorityClass {
+        group: Key,
+        from: String,
+        to: String,
+    },
     /// Nodes like an existing one.
-    AddNodesLike { node: String, count: u32 },
+    AddNodesLike {
+        node: String,
+        count: u32,
+    },
     /// Nodes with so many GPUs and otherwise more than any pod requests.
-    AddNodes { gpus: u32, count: u32 },
+    AddNodes {
+        gpus: u32,
+        count: u32,
+    },
     /// All pods of these groups end.
-    Finish { groups: Vec<Key> },
+    Finish {
+        groups: Vec<Key>,
+    },
     /// A node is cordoned, and its pods are pending again.
-    Drain { node: String },
+    Drain {
+        node: String,
+    },
     /// An object is created or replaced.
     Put(Box<Object>),
 }
@@ -162,9 +192,14 @@ fn copy_of(like: &Node, name: &str) -> Node {
 }
 
 fn new_node(name: &str, gpus: u32, settings: &Settings) -> Node {
-    let amounts =
-        [("cpu", "256".to_owned()), ("memory", "2Ti".to_owned()), ("pods", "110".to_owned()), ("nvidia.com/gpu", gpus.to_string())];
-    let amounts: Resources = amounts.iter().map(|(key, value)| (*key, Amount::from(value.as_str()))).collect();
+    let amounts = [
+        ("cpu", "256".to_owned()),
+        ("memory", "2Ti".to_owned()),
+        ("pods", "110".to_owned()),
+        ("nvidia.com/gpu", gpus.to_string()),
+    ];
+    let amounts: Resources =
+        amounts.iter().map(|(key, value)| (*key, Amount::from(value.as_str()))).collect();
     let mut labels = vec![(label::HOSTNAME.to_owned(), Text::from(name))];
     if settings.restrict_nodes {
         labels.push((settings.gpu_worker_label.clone(), Text::from("true")));
@@ -173,7 +208,12 @@ fn new_node(name: &str, gpus: u32, settings: &Settings) -> Node {
         labels.push((settings.node_pool_key.clone(), Text::from(settings.node_pool_value.as_str())));
     }
     Node {
-        metadata: Meta { name: name.into(), uid: name.into(), labels: labels.into_iter().collect(), ..Meta::default() },
+        metadata: Meta {
+            name: name.into(),
+            uid: name.into(),
+            labels: labels.into_iter().collect(),
+            ..Meta::default()
+        },
         status: NodeStatus {
             capacity: amounts.clone(),
             allocatable: amounts,
@@ -190,11 +230,15 @@ fn drain(objects: &Objects, settings: &Settings, name: &str) -> Vec<Edit> {
     node.spec.unschedulable = true;
     let mut edits = vec![Edit::Put(node.into())];
     let is_bound = |pod: &Pod| {
-        let bind = objects.bind_requests.values().find(|bind| pod_of(bind) == kai_cache::object::key_of(&pod.metadata));
+        let bind = objects
+            .bind_requests
+            .values()
+            .find(|bind| pod_of(bind) == kai_cache::object::key_of(&pod.metadata));
         *pod.spec.node_name == *name
             || (pod.spec.node_name.is_empty() && bind.is_some_and(|bind| bind.spec.selected_node == name))
     };
-    let is_ours = |pod: &Pod| pod.spec.scheduler_name == settings.scheduler_name.as_str() && group_of(pod).is_some();
+    let is_ours =
+        |pod: &Pod| pod.spec.scheduler_name == settings.scheduler_name.as_str() && group_of(pod).is_some();
     let is_live = |pod: &Pod| matches!(&*pod.status.phase, "" | "Pending" | "Running" | "Unknown");
     for pod in objects.pods.values().filter(|pod| is_ours(pod) && is_live(pod) && is_bound(pod)) {
         edits.push(Edit::Put(unbound(pod).into()));

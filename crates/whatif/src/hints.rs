@@ -168,7 +168,9 @@ impl Goal {
 
     pub fn is_reached(&self, outcome: &Outcome) -> bool {
         let placed = outcome.decisions.iter().filter(|decision| match decision {
-            Decision::Bind(_) | Decision::Pipeline { moved: false, .. } => self.pending.contains(decision.pod()),
+            Decision::Bind(_) | Decision::Pipeline { moved: false, .. } => {
+                self.pending.contains(decision.pod())
+            }
             Decision::Pipeline { moved: true, .. } | Decision::Evict { .. } => false,
         });
         placed.count() >= self.least
@@ -220,9 +222,9 @@ impl Search<'_, '_> {
         if !self.goal.is_reached(&outcome) {
             return None;
         }
-        let is_pipelined = outcome.decisions.iter().any(|decision| {
-            matches!(decision, Decision::Pipeline { pod, .. } if self.goal.pending.contains(pod))
-        });
+        let is_pipelined = outcome.decisions.iter().any(
+            |decision| matches!(decision, Decision::Pipeline { pod, .. } if self.goal.pending.contains(pod)),
+        );
         let ended: &[Key] = match changes.last() {
             Some(Change::Finish { groups }) => groups,
             _ => &[],
@@ -234,8 +236,14 @@ impl Search<'_, '_> {
         };
         let placed = placed(self.model.cluster, &outcome);
         let displaced = self::placed(self.model.cluster, self.base);
-        let displaced = displaced.into_iter().filter(|group| !placed.contains(group) && !ended.contains(group));
-        Some(Hint { is_pipelined, evicted: after.into_iter().filter_map(new).collect(), displaced: displaced.collect(), changes })
+        let displaced =
+            displaced.into_iter().filter(|group| !placed.contains(group) && !ended.contains(group));
+        Some(Hint {
+            is_pipelined,
+            evicted: after.into_iter().filter_map(new).collect(),
+            displaced: displaced.collect(),
+            changes,
+        })
     }
 
     /// The smallest number in `(fails, works]` with which the group runs, if running is monotonic; else one of them.
@@ -317,12 +325,15 @@ fn never(model: &Model<'_>, base: &Outcome, group: &Key, goal: &Goal) -> Option<
     let mut objects = model.store.objects().clone();
     let own: BTreeSet<Key> = cluster.groups[index].pods.iter().map(|pod| cluster.pod_key(*pod)).collect();
     // Pods without a group, such as those of DaemonSets, do not end.
-    objects.pods.retain(|key, _| own.contains(key) || cluster.pod(key).is_some_and(|pod| cluster.pods[pod].group.is_none()));
+    objects.pods.retain(|key, _| {
+        own.contains(key) || cluster.pod(key).is_some_and(|pod| cluster.pods[pod].group.is_none())
+    });
     objects.pod_groups.retain(|key, _| key == group);
     objects.bind_requests.clear();
     let mut store = Store::of(model.store.settings().clone(), objects);
     let mut state = ClusterState::new();
-    let mut alone = Model { store: &mut store, cluster: &mut state, policy: model.policy, cycle: model.cycle };
+    let mut alone =
+        Model { store: &mut store, cluster: &mut state, policy: model.policy, cycle: model.cycle };
     let outcome = alone.plan();
     if goal.is_reached(&outcome) {
         return None;
@@ -334,7 +345,9 @@ fn never(model: &Model<'_>, base: &Outcome, group: &Key, goal: &Goal) -> Option<
 fn least_request(cluster: &Cluster, group: &Group, member: MemberIdx, resource: QueueResource) -> i64 {
     let reference = cluster.figures.gpu_memory_min;
     let mut each: Vec<i64> = match &group.members[member].kind {
-        MemberKind::Pods(set) => set.pods.iter().map(|pod| cluster.queue_request(*pod, reference)[resource]).collect(),
+        MemberKind::Pods(set) => {
+            set.pods.iter().map(|pod| cluster.queue_request(*pod, reference)[resource]).collect()
+        }
         MemberKind::Set { children, .. } => {
             children.iter().map(|child| least_request(cluster, group, *child, resource)).collect()
         }

@@ -15,7 +15,11 @@ use kai_view::why::{
 };
 use std::fmt::Write as _;
 
-pub(super) async fn render(reader: &mut ClusterReader, connection: &Connection, name: &str) -> Result<Rendered> {
+pub(super) async fn render(
+    reader: &mut ClusterReader,
+    connection: &Connection,
+    name: &str,
+) -> Result<Rendered> {
     let wanted = key(name, &connection.namespace)?;
     let model = match why::explain(reader, &connection.api, &wanted).await {
         Ok(model) => model,
@@ -37,8 +41,21 @@ pub(super) async fn render(reader: &mut ClusterReader, connection: &Connection, 
 /// Types that may precede a name as with kubectl. A namespace of the same name needs the form `NAMESPACE/NAME` with a type
 /// in front of it to be told apart, which no workload needs: names are looked up among all kinds.
 const TYPES: [&str; 15] = [
-    "podgroup", "podgroups", "pg", "pod", "pods", "po", "job", "jobs", "deployment", "deployments", "deploy",
-    "statefulset", "sts", "pytorchjob", "rayjob",
+    "podgroup",
+    "podgroups",
+    "pg",
+    "pod",
+    "pods",
+    "po",
+    "job",
+    "jobs",
+    "deployment",
+    "deployments",
+    "deploy",
+    "statefulset",
+    "sts",
+    "pytorchjob",
+    "rayjob",
 ];
 
 /// Reads `NAMESPACE/NAME`, or a name or `TYPE/NAME` in the namespace of the context.
@@ -118,7 +135,13 @@ fn hint_text(number: usize, hint: &HintView) -> String {
     let evicted: Vec<String> = hint
         .evicts
         .iter()
-        .map(|of| if of.pods == 1 { format!("1 pod of `{}`", of.group) } else { format!("{} pods of `{}`", of.pods, of.group) })
+        .map(|of| {
+            if of.pods == 1 {
+                format!("1 pod of `{}`", of.group)
+            } else {
+                format!("{} pods of `{}`", of.pods, of.group)
+            }
+        })
         .collect();
     if !evicted.is_empty() {
         text += &format!("\n   evicts {}", evicted.join(", "));

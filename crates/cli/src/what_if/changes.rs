@@ -32,7 +32,9 @@ pub(super) fn read(args: &args::WhatIf, view: &ClusterView) -> Result<Vec<Change
 /// Reads `queue/NAME.RESOURCE.BOUND=AMOUNT`. The name of a queue may contain dots.
 fn bound(setting: &str, view: &ClusterView) -> Result<Change> {
     let malformed = || {
-        anyhow!("--set: `{setting}` is not understood; hint: use queue/NAME.RESOURCE.quota=AMOUNT, such as queue/team-a.gpu.quota=16")
+        anyhow!(
+            "--set: `{setting}` is not understood; hint: use queue/NAME.RESOURCE.quota=AMOUNT, such as queue/team-a.gpu.quota=16"
+        )
     };
     let (path, amount) = setting.split_once('=').ok_or_else(malformed)?;
     let path = path.strip_prefix("queue/").ok_or_else(malformed)?;
@@ -87,11 +89,15 @@ fn added(text: &str, view: &ClusterView) -> Result<Change> {
         Some((count, gpus.parse::<u32>().ok().filter(|gpus| *gpus <= 1_024)?))
     });
     let Some((count, gpus)) = numbers else {
-        bail!("--add-nodes: `{text}` is not understood; hint: use COUNTxGPUS, such as 4x8 for four nodes of eight GPUs");
+        bail!(
+            "--add-nodes: `{text}` is not understood; hint: use COUNTxGPUS, such as 4x8 for four nodes of eight GPUs"
+        );
     };
     let cluster = &view.cluster;
     let like = cluster.nodes_by_rank.iter().map(|node| &cluster.nodes[*node]).find(|node| {
-        node.described.get(GPU) == i64::from(gpus) * WHOLE_GPU && node.bad_conditions.is_empty() && !node.unschedulable
+        node.described.get(GPU) == i64::from(gpus) * WHOLE_GPU
+            && node.bad_conditions.is_empty()
+            && !node.unschedulable
     });
     Ok(match like {
         Some(node) => Change::AddNodesLike { node: cluster.text(node.name).to_owned(), count },

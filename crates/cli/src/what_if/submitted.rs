@@ -5,7 +5,9 @@ use crate::documents::Document;
 use anyhow::{Context as _, Result, bail};
 use kai_api::well_known::{annotation, label};
 use kai_cache::Object;
-use kai_cache::object::{ConfigMap, Node, PersistentVolumeClaim, Pod, PodGroup, PriorityClass, Queue, Topology};
+use kai_cache::object::{
+    ConfigMap, Node, PersistentVolumeClaim, Pod, PodGroup, PriorityClass, Queue, Topology,
+};
 use kai_engine::input::Key;
 use kai_object as object;
 use kai_podgrouper::Options;
@@ -58,7 +60,9 @@ pub(super) fn read(manifests: &[Document], namespace: &str, view: &ClusterView) 
         }
     }
     let report = offline::group(&objects, &options);
-    let place = |at: usize| manifests.get(at).map_or_else(String::new, |of| format!("{}:{}: {}", of.file, of.line, of.subject()));
+    let place = |at: usize| {
+        manifests.get(at).map_or_else(String::new, |of| format!("{}:{}: {}", of.file, of.line, of.subject()))
+    };
     if let Some(problem) = report.problems.first() {
         bail!("{}: {}", place(problem.object), problem.text);
     }
@@ -67,7 +71,9 @@ pub(super) fn read(manifests: &[Document], namespace: &str, view: &ClusterView) 
         group.members.iter().map(|of| of.count).fold(0, u32::saturating_add).saturating_mul(group.groups)
     });
     if pods.fold(0, u32::saturating_add) > PODS_MAX {
-        bail!("the manifests have more than {PODS_MAX} pods, which are not planned; hint: lower their replicas");
+        bail!(
+            "the manifests have more than {PODS_MAX} pods, which are not planned; hint: lower their replicas"
+        );
     }
     for group in &report.groups {
         for number in 0..group.groups {
@@ -75,7 +81,10 @@ pub(super) fn read(manifests: &[Document], namespace: &str, view: &ClusterView) 
         }
     }
     if !manifests.is_empty() && submitted.changes.is_empty() {
-        bail!("the manifests have neither workloads of `{}` nor objects that it reads", settings.scheduler_name);
+        bail!(
+            "the manifests have neither workloads of `{}` nor objects that it reads",
+            settings.scheduler_name
+        );
     }
     Ok(submitted)
 }
@@ -99,7 +108,11 @@ impl Submitted {
             for index in 0..members.count {
                 let stem = members.pod.strip_suffix(RANDOM).unwrap_or(&members.pod);
                 let number = index.max(number);
-                let mut pod_name = if members.count > 1 || planned.groups > 1 { format!("{stem}-{number}") } else { stem.to_owned() };
+                let mut pod_name = if members.count > 1 || planned.groups > 1 {
+                    format!("{stem}-{number}")
+                } else {
+                    stem.to_owned()
+                };
                 while !names.insert(pod_name.clone()) {
                     pod_name.push('x');
                 }
@@ -117,9 +130,10 @@ fn pod(members: &Members, name: &str, group: &str, view: &ClusterView) -> Result
     object::set(&mut pod, &["metadata", "uid"], format!("{group}/{name}"));
     object::set(&mut pod, &["metadata", "creationTimestamp"], view.now.to_string());
     let metadata = &mut pod["metadata"];
-    for (field, key, value) in
-        [("annotations", annotation::POD_GROUP, Some(group)), ("labels", label::SUBGROUP, members.sub_group.as_deref())]
-    {
+    for (field, key, value) in [
+        ("annotations", annotation::POD_GROUP, Some(group)),
+        ("labels", label::SUBGROUP, members.sub_group.as_deref()),
+    ] {
         let Some(value) = value else { continue };
         if !metadata[field].is_object() {
             metadata[field] = json!({});

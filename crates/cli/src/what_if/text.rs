@@ -65,7 +65,9 @@ fn queue_rows(queue: &QueueChange) -> Vec<[String; 7]> {
     });
     let row = |resource| {
         let of = queue.resources.get(resource);
-        let bound = |bound: Option<kai_view::amounts::Amount>| amount::bound(resource, bound.map(|bound| bound.value));
+        let bound = |bound: Option<kai_view::amounts::Amount>| {
+            amount::bound(resource, bound.map(|bound| bound.value))
+        };
         [
             queue.queue.clone(),
             amount::name(resource).to_owned(),

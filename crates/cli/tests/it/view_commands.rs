@@ -418,24 +418,35 @@ async fn what_if_predicts_what_happens_when_the_workload_is_submitted() {
         });
         let file = scratch(&format!("what-if-{case}.yaml"), &job.to_string());
         let output = test.kai(&["what-if", "--json", "-f", &file]).await;
-        let prediction: Value = serde_json::from_str(&stdout(&output)).unwrap_or_else(|_| panic!("{}", stderr(&output)));
+        let prediction: Value =
+            serde_json::from_str(&stdout(&output)).unwrap_or_else(|_| panic!("{}", stderr(&output)));
         let starts = prediction["submitted"][0]["starts"] == "now";
         assert_eq!(output.status.code(), Some(i32::from(!starts)), "{prediction}");
         test.create(job).await;
         let running = async || {
-            let pods = test.cluster.api().list_dynamic(&POD, "default").await.expect("they can be listed").items;
+            let pods =
+                test.cluster.api().list_dynamic(&POD, "default").await.expect("they can be listed").items;
             let ours = pods.iter().filter(|pod| object::name(pod).starts_with(&format!("{name}-")));
             ours.filter(|pod| object::str_at(pod, "/status/phase") == "Running").count() as u64
         };
         let is_refused = async || {
-            let groups = test.cluster.api().list_dynamic(&POD_GROUP, "default").await.expect("they can be listed");
+            let groups =
+                test.cluster.api().list_dynamic(&POD_GROUP, "default").await.expect("they can be listed");
             let is_ours = |group: &&Value| object::name(group).starts_with(&format!("pg-{name}-"));
-            groups.items.iter().find(is_ours).is_some_and(|group| group["status"]["schedulingConditions"].is_array())
+            groups
+                .items
+                .iter()
+                .find(is_ours)
+                .is_some_and(|group| group["status"]["schedulingConditions"].is_array())
         };
-        wait_until(&format!("`{name}` runs or is refused"), async || running().await == pods || is_refused().await).await;
+        wait_until(&format!("`{name}` runs or is refused"), async || {
+            running().await == pods || is_refused().await
+        })
+        .await;
         let runs = running().await == pods;
         if runs != starts {
-            disagreements.push(format!("{name}: {pods} pods of {gpus} GPUs, runs: {runs}, predicted: {prediction}"));
+            disagreements
+                .push(format!("{name}: {pods} pods of {gpus} GPUs, runs: {runs}, predicted: {prediction}"));
         }
         started += u64::from(runs);
         kept.push(name);
@@ -446,7 +457,8 @@ async fn what_if_predicts_what_happens_when_the_workload_is_submitted() {
             let how = kai_runtime::api::DeleteOptions::default().propagate("Background");
             test.cluster.api().delete_dynamic(&JOB, &key, &how).await.expect("it exists");
             wait_until("its pods are gone", async || {
-                let pods = test.cluster.api().list_dynamic(&POD, "default").await.expect("they can be listed").items;
+                let pods =
+                    test.cluster.api().list_dynamic(&POD, "default").await.expect("they can be listed").items;
                 !pods.iter().any(|pod| object::name(pod).starts_with(&format!("{gone}-")))
             })
             .await;
@@ -454,5 +466,8 @@ async fn what_if_predicts_what_happens_when_the_workload_is_submitted() {
     }
     eprintln!("{cases} cases, {started} started, {} disagreements", disagreements.len());
     assert!(disagreements.len() * 200 <= cases, "{}", disagreements.join("\n"));
-    assert!(started > 0 && (cases < 6 || started < cases as u64), "both outcomes occur: {started} of {cases}");
+    assert!(
+        started > 0 && (cases < 6 || started < cases as u64),
+        "both outcomes occur: {started} of {cases}"
+    );
 }

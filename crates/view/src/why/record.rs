@@ -59,7 +59,8 @@ impl Record {
     pub(super) async fn read(view: &ClusterView, api: &Api, group: &Key) -> Self {
         let mut record = Self { conditions: conditions(view, group), ..Self::default() };
         let objects = view.store.objects();
-        let uid = objects.pod_groups.get(group).and_then(|group| group.metadata.uid.clone()).unwrap_or_default();
+        let uid =
+            objects.pod_groups.get(group).and_then(|group| group.metadata.uid.clone()).unwrap_or_default();
         let mut names = vec![("PodGroup", group.name.clone(), uid)];
         names.extend(pending_pods(view, group).into_iter().map(|pod| {
             let object = objects.pods.get(&Key::new(group.namespace.as_str(), pod.as_str()));

@@ -18,10 +18,13 @@ impl Search<'_, '_> {
         let object = self.model.store.objects().pod_groups.get(self.group)?;
         let verdicts = [&self.verdict.leading].into_iter().chain(&self.verdict.further);
         let short = verdicts.filter_map(|verdict| match verdict {
-            Verdict::GangNotSatisfied { sub_group, .. } | Verdict::NotReady { sub_group, .. } => Some(sub_group.as_str()),
+            Verdict::GangNotSatisfied { sub_group, .. } | Verdict::NotReady { sub_group, .. } => {
+                Some(sub_group.as_str())
+            }
             _ => None,
         });
-        let name = short.map(|name| if name == DEFAULT_POD_SET { "" } else { name }).next().unwrap_or_default();
+        let name =
+            short.map(|name| if name == DEFAULT_POD_SET { "" } else { name }).next().unwrap_or_default();
         let spec = &object.spec;
         let (sub_group, from) = if spec.sub_groups.is_empty() {
             (None, spec.min_member)
@@ -51,7 +54,9 @@ impl Search<'_, '_> {
         let all = [(None, spec.topology_constraint.clone())].into_iter().chain(below);
         let mut candidates = Vec::new();
         for (sub_group, constraint) in all {
-            let Some(constraint) = constraint.filter(|of| !of.required_topology_level.is_empty()) else { continue };
+            let Some(constraint) = constraint.filter(|of| !of.required_topology_level.is_empty()) else {
+                continue;
+            };
             let topology = objects.topologies.get(&Key::new("", constraint.topology.as_str()));
             let levels = topology.map(|topology| topology.spec.levels.as_slice()).unwrap_or_default();
             let from = constraint.required_topology_level;
@@ -80,7 +85,8 @@ impl Search<'_, '_> {
         let mut classes: Vec<(i32, String)> = classes.collect();
         classes.sort_by_key(|(value, name)| (*value < present, value.abs_diff(present), name.clone()));
         let group = self.group.clone();
-        let change = |to: String| vec![Change::PriorityClass { group: group.clone(), from: from.clone(), to }];
+        let change =
+            |to: String| vec![Change::PriorityClass { group: group.clone(), from: from.clone(), to }];
         classes.into_iter().take(CLASSES_MAX).map(|(_, name)| change(name)).find(|changes| self.runs(changes))
     }
 }

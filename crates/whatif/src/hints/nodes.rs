@@ -24,7 +24,9 @@ impl Search<'_, '_> {
             // Groups that come first may take as much again.
             let needed = self.needed().clamp(1, ADDED_MAX);
             let enough = [needed, needed.saturating_mul(4).min(ADDED_MAX)];
-            let Some(works) = enough.into_iter().find(|count| self.runs(&with(i64::from(*count)))) else { continue };
+            let Some(works) = enough.into_iter().find(|count| self.runs(&with(i64::from(*count)))) else {
+                continue;
+            };
             let least = self.least(0, i64::from(works), with);
             if best.as_ref().is_none_or(|(count, _)| least < *count) {
                 best = Some((least, node));

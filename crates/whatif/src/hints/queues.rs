@@ -5,7 +5,8 @@ use crate::change::{Bound, Change};
 use kai_engine::input::WHOLE_GPU;
 use kai_engine::outcome::{Outcome, QueueReport};
 use kai_engine::verdict::{
-    CapacityRule, EvictionFailureReason, GroupVerdict, NodeFit, NodeRejection, QueueExcess, QueueResource, Verdict,
+    CapacityRule, EvictionFailureReason, GroupVerdict, NodeFit, NodeRejection, QueueExcess, QueueResource,
+    Verdict,
 };
 
 /// Maximum bounds that one hint raises.
@@ -64,7 +65,13 @@ impl Search<'_, '_> {
                 let wanted = round_up(wanted, quantum(resource, wanted));
                 let Some(quota) = queue.quota[resource].filter(|quota| *quota < wanted) else { continue };
                 let (from, to) = (Some(quota), Some(wanted));
-                changes.push(Change::QueueBound { queue: queue.name.clone(), bound: Bound::Quota, resource, from, to });
+                changes.push(Change::QueueBound {
+                    queue: queue.name.clone(),
+                    bound: Bound::Quota,
+                    resource,
+                    from,
+                    to,
+                });
             }
         }
         if changes.is_empty() || !self.runs(&changes) {
@@ -84,7 +91,8 @@ impl Search<'_, '_> {
             }
         }
         for at in 0..changes.len() {
-            let Some(Change::QueueBound { resource, from: Some(from), to: Some(to), .. }) = changes.get(at) else {
+            let Some(Change::QueueBound { resource, from: Some(from), to: Some(to), .. }) = changes.get(at)
+            else {
                 continue;
             };
             let step = quantum(*resource, *to);
@@ -160,7 +168,9 @@ fn path<'a>(outcome: &'a Outcome, queue: &str) -> Vec<&'a QueueReport> {
 fn exceeded(verdict: &GroupVerdict) -> Option<(Bound, QueueExcess)> {
     let of_fit = |fit: &NodeFit| {
         fit.reasons.iter().find_map(|(reason, _)| match reason {
-            NodeRejection::OverCapacity(excess, CapacityRule::Limit) => Some((Bound::Limit, (**excess).clone())),
+            NodeRejection::OverCapacity(excess, CapacityRule::Limit) => {
+                Some((Bound::Limit, (**excess).clone()))
+            }
             NodeRejection::OverCapacity(excess, CapacityRule::NonPreemptibleQuota) => {
                 Some((Bound::Quota, (**excess).clone()))
             }

@@ -71,10 +71,14 @@ impl Search<'_, '_> {
             if !required.is_empty() && self.runs(&finish(&required, &[])) {
                 return Some(required);
             }
-            let prefix = |count: i64| usize::try_from(count).ok().and_then(|count| candidates.get(..count)).unwrap_or_default();
+            let prefix = |count: i64| {
+                usize::try_from(count).ok().and_then(|count| candidates.get(..count)).unwrap_or_default()
+            };
             let works = candidates.len() as i64;
             let least = self.least(0, works, |count| finish(&required, prefix(count)));
-            let last = usize::try_from(least).ok().and_then(|count| candidates.get(count.checked_sub(1)?).cloned())?;
+            let last = usize::try_from(least)
+                .ok()
+                .and_then(|count| candidates.get(count.checked_sub(1)?).cloned())?;
             candidates.truncate(usize::try_from(least).unwrap_or(1) - 1);
             required.push(last);
         }

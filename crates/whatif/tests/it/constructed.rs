@@ -95,8 +95,11 @@ fn preemptible_class_is_proposed_where_the_quota_is_for_preemptible_pods_only() 
     let mut all = vec![node("n1", 8, 0), queue("team", None, 0, -1), class("train", 50), class("build", 100)];
     all.extend(pending("new", 1, "1", json!({"priorityClassName": "build"})));
     let found = changes(&hints_for("new", all));
-    let class =
-        Change::PriorityClass { group: Key::new("a", "new"), from: "build".to_owned(), to: "train".to_owned() };
+    let class = Change::PriorityClass {
+        group: Key::new("a", "new"),
+        from: "build".to_owned(),
+        to: "train".to_owned(),
+    };
     assert_eq!(found, [vec![class], vec![gpu("team", Bound::Quota, 0, 1)]]);
 }
 
@@ -115,7 +118,14 @@ fn only_the_groups_that_are_in_the_way_are_waited_for() {
 fn group_that_is_placed_or_has_no_queue_gets_no_hints() {
     let mut all = vec![node("n1", 4, 0), queue("team", None, -1, -1)];
     all.extend(pending("new", 1, "4", json!({})));
-    all.extend(gang(Gang { name: "lost", queue: "none", gpus: "1", spec: json!({}), pods: vec![None], created: 2 }));
+    all.extend(gang(Gang {
+        name: "lost",
+        queue: "none",
+        gpus: "1",
+        spec: json!({}),
+        pods: vec![None],
+        created: 2,
+    }));
     assert_eq!(hints_for("new", all.clone()), Hints::default());
     assert_eq!(hints_for("lost", all), Hints::default());
 }

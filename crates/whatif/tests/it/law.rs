@@ -28,7 +28,12 @@ struct Counts {
 }
 
 /// Plans changes on a cluster that is built for them alone.
-fn plan_anew(settings: &Settings, objects: &Objects, policy: &Policy, changes: &[Change]) -> (ClusterState, Outcome) {
+fn plan_anew(
+    settings: &Settings,
+    objects: &Objects,
+    policy: &Policy,
+    changes: &[Change],
+) -> (ClusterState, Outcome) {
     let (mut store, mut cluster) = (Store::of(settings.clone(), objects.clone()), ClusterState::new());
     let mut model = Model { store: &mut store, cluster: &mut cluster, policy, cycle: CYCLE };
     model.plan();
@@ -46,7 +51,9 @@ fn check(what: &str, settings: &Settings, objects: &Objects, policy: &Policy, co
     counts.clusters += 1;
     for verdict in &base.verdicts {
         let group = &verdict.group;
-        let Some(goal) = Goal::new(model.cluster, group).filter(|goal| !goal.is_reached(&base)) else { continue };
+        let Some(goal) = Goal::new(model.cluster, group).filter(|goal| !goal.is_reached(&base)) else {
+            continue;
+        };
         counts.pending += 1;
         let found = hints::find(&mut model, &base, group, PLANS_MAX);
         counts.plans += found.plans;
@@ -75,12 +82,19 @@ fn every_hint_runs_its_group_on_random_clusters() {
     let seeds = seeds();
     for seed in seeds.clone() {
         let objects = random_objects::cluster(seed);
-        check(&format!("KAI_HINT_SEEDS={seed}..{}", seed + 1), &Settings::default(), &objects, &policy, &mut counts);
+        check(
+            &format!("KAI_HINT_SEEDS={seed}..{}", seed + 1),
+            &Settings::default(),
+            &objects,
+            &policy,
+            &mut counts,
+        );
     }
     report(&counts);
     let Counts { pending, with_hints, never, hints, .. } = counts;
     assert!(
-        seeds.end - seeds.start < 25 || (pending > 40 && with_hints * 2 > pending && never > 0 && hints > pending / 2),
+        seeds.end - seeds.start < 25
+            || (pending > 40 && with_hints * 2 > pending && never > 0 && hints > pending / 2),
         "the clusters have pending groups that can be helped"
     );
 }
@@ -98,7 +112,8 @@ fn every_hint_runs_its_group_on_vendored_clusters() {
         let mut bytes = Vec::new();
         members.by_name(&name).unwrap().read_to_end(&mut bytes).unwrap();
         let snapshot = snapshot::read(&name, Cursor::new(&bytes), Limits::default()).unwrap();
-        let policy = Policy::resolve(&snapshot.config.engine, &snapshot.engine_params(), &PluginSet::builtin());
+        let policy =
+            Policy::resolve(&snapshot.config.engine, &snapshot.engine_params(), &PluginSet::builtin());
         check(&name, &snapshot.settings(), &snapshot.objects, &policy, &mut counts);
     }
     report(&counts);

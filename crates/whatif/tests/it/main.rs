@@ -1,5 +1,5 @@
 //! Hints on random clusters and on constructed ones.
 
 mod constructed;
-mod random_objects;
 mod law;
+mod random_objects;

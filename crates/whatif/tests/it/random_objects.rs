@@ -38,7 +38,13 @@ pub(crate) fn queue(name: &str, parent: Option<&str>, quota: i64, limit: i64) ->
     weighted_queue(name, parent, quota, limit, 1)
 }
 
-pub(crate) fn weighted_queue(name: &str, parent: Option<&str>, quota: i64, limit: i64, weight: i64) -> Object {
+pub(crate) fn weighted_queue(
+    name: &str,
+    parent: Option<&str>,
+    quota: i64,
+    limit: i64,
+    weight: i64,
+) -> Object {
     let open = json!({"quota": -1, "limit": -1, "overQuotaWeight": 1});
     let gpu = json!({"quota": quota, "limit": limit, "overQuotaWeight": weight});
     let mut spec = json!({"resources": {"gpu": gpu, "cpu": open, "memory": open}});
@@ -69,7 +75,8 @@ pub(crate) struct Gang<'a> {
 
 pub(crate) fn gang(of: Gang<'_>) -> Vec<Object> {
     let created = format!("2026-01-01T00:{:02}:{:02}Z", of.created / 60 % 60, of.created % 60);
-    let meta = |name: &str| json!({"name": name, "namespace": "a", "uid": name, "creationTimestamp": created});
+    let meta =
+        |name: &str| json!({"name": name, "namespace": "a", "uid": name, "creationTimestamp": created});
     let mut spec = json!({"queue": of.queue, "minMember": of.pods.len()});
     for (key, value) in of.spec.as_object().into_iter().flatten() {
         spec[key] = value.clone();
@@ -139,7 +146,14 @@ pub(crate) fn cluster(seed: u64) -> Objects {
             }));
         }
         let name = format!("g{number}");
-        all.extend(gang(Gang { name: &name, queue: leaf, gpus: &gpus.to_string(), spec, pods: nodes, created: number }));
+        all.extend(gang(Gang {
+            name: &name,
+            queue: leaf,
+            gpus: &gpus.to_string(),
+            spec,
+            pods: nodes,
+            created: number,
+        }));
     }
     objects(all)
 }
