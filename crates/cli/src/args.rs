@@ -8,6 +8,7 @@ mod snapshot;
 #[cfg(feature = "embedded")]
 mod up;
 mod view;
+mod what_if;
 
 pub(crate) use group::{Format, Group};
 pub(crate) use lint::Lint;
@@ -17,6 +18,7 @@ pub(crate) use snapshot::Snapshot;
 #[cfg(feature = "embedded")]
 pub(crate) use up::Up;
 pub(crate) use view::{Jobs, Nodes, Queues, View, Why};
+pub(crate) use what_if::WhatIf;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use kai_components::command::{self, ComponentCommand};
@@ -52,6 +54,8 @@ pub(crate) enum Command {
     Nodes(Nodes),
     /// Explain why a pod group, pod or workload is pending: every reason with its numbers and a hint.
     Why(Why),
+    /// Predict what workloads or changes of queues, nodes and configuration would do, without writing anything.
+    WhatIf(WhatIf),
     /// Plan one scheduling cycle on a snapshot, and display placements, queue shares and reasons.
     Plan(Plan),
     /// Simulate scheduling cycles over virtual time: utilisation, waiting times, evictions and shares.

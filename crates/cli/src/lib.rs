@@ -18,6 +18,7 @@ mod snapshot;
 #[cfg(feature = "embedded")]
 mod up;
 mod view;
+mod what_if;
 
 pub use kai_components::Extensions;
 
@@ -63,6 +64,7 @@ fn perform(args: Args, extensions: &Extensions) -> Result<ExitCode> {
         Command::Jobs(args) => view::run(&args.view, view::Subject::Jobs(&args), plugins),
         Command::Nodes(args) => view::run(&args.view, view::Subject::Nodes, plugins),
         Command::Why(args) => view::run(&args.view, view::Subject::Why(&args.name), plugins),
+        Command::WhatIf(args) => what_if::run(&args, plugins),
         Command::Plan(args) => plan::run(&args, plugins),
         Command::Simulate(args) => simulate::run(&args, plugins),
         Command::Snapshot(args) => snapshot::run(&args, plugins),

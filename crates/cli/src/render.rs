@@ -34,6 +34,11 @@ pub(crate) fn outcome(outcome: &Outcome) -> String {
     text
 }
 
+/// The evictions of a cycle; none without any.
+pub(crate) fn evictions(outcome: &Outcome) -> Option<String> {
+    evictions::table(outcome)
+}
+
 /// Invalid objects and fields.
 pub(crate) fn findings(findings: &[Finding]) -> String {
     let row = |finding: &Finding| {

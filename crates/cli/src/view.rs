@@ -10,7 +10,7 @@ mod nodes;
 mod output;
 mod queues;
 mod usage;
-mod why;
+pub(crate) mod why;
 
 use crate::args;
 use anyhow::{Context, Result};
@@ -89,9 +89,8 @@ pub(crate) fn run(args: &args::View, subject: Subject<'_>, plugins: &PluginSet) 
         if args.watch {
             watch(args, subject, &connection, &mut reader).await
         } else {
-            let view = reader.view();
-            let rendered = render(subject, &connection, view, RowLimit::Unlimited).await?;
-            crate::print(&formatted(args, &rendered, view))
+            let rendered = render(subject, &connection, &mut reader, RowLimit::Unlimited).await?;
+            crate::print(&formatted(args, &rendered, reader.view()))
         }
     })?;
     Ok(ExitCode::SUCCESS)
@@ -106,7 +105,7 @@ async fn watch(
 ) -> Result<()> {
     let mut output = if args.json { Output::lines() } else { Output::detect() };
     // A name that does not exist at the start is an error; one that is deleted later is reported.
-    let first = render(subject, connection, reader.view(), RowLimit::Screen).await?;
+    let first = render(subject, connection, reader, RowLimit::Screen).await?;
     let mut shown = first.json.clone();
     output.show(&formatted(args, &first, reader.view()))?;
     reader.watch(&connection.api);
@@ -126,7 +125,7 @@ async fn watch(
         }
         refreshes = 0;
         reader.plan();
-        let next = render(subject, connection, reader.view(), RowLimit::Screen).await;
+        let next = render(subject, connection, reader, RowLimit::Screen).await;
         let next = next.unwrap_or_else(|error| {
             let text = format!("{error:#}\n");
             Rendered { json: json!({ "error": text.trim_end() }), text }
@@ -142,15 +141,16 @@ async fn watch(
 async fn render(
     subject: Subject<'_>,
     connection: &Connection,
-    view: &ClusterView,
+    reader: &mut ClusterReader,
     rows: RowLimit,
 ) -> Result<Rendered> {
+    let view = reader.view();
     match subject {
         Subject::Queues(args) if args.usage => usage::render(view, connection).await,
         Subject::Queues(_) => queues::render(view, rows),
         Subject::Jobs(filter) => jobs::render(view, filter, rows),
         Subject::Nodes => nodes::render(view, rows),
-        Subject::Why(name) => why::render(view, connection, name).await,
+        Subject::Why(name) => why::render(reader, connection, name).await,
     }
 }
 

@@ -39,6 +39,8 @@ pub struct Expansion {
 #[derive(Clone, Debug)]
 pub struct PodSet {
     pub pod: PodSummary,
+    /// The whole specification, which grouping does not read.
+    pub spec: Value,
     pub count: u32,
 }
 
@@ -224,7 +226,8 @@ impl Expander<'_> {
         let reference = reference(&owner);
         // Rules may read whole pods, and pods may own others.
         self.between.push(owner);
-        self.pods.push(PodSet { pod, count: pods.count });
+        let spec = pods.template.get("spec").cloned().unwrap_or_default();
+        self.pods.push(PodSet { pod, spec, count: pods.count });
         Ok(reference)
     }
 }

@@ -13,6 +13,7 @@ use crate::owner_chain::Error;
 use crate::plan::{self, Inputs, ReadFor, Source, Wanted};
 use crate::table;
 use crate::workload::Desired;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kai_runtime::Key;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
@@ -79,6 +80,9 @@ pub struct Members {
     pub pod: String,
     pub sub_group: Option<String>,
     pub count: u32,
+    pub metadata: ObjectMeta,
+    /// The specification of the pods.
+    pub spec: Value,
 }
 
 /// What is to say about an object.
@@ -138,6 +142,8 @@ impl Report {
             pod: set.pod.metadata.name_str().to_owned(),
             sub_group: desired.sub_group.clone(),
             count: if is_alone { 1 } else { set.count },
+            metadata: set.pod.metadata.clone(),
+            spec: set.spec.clone(),
         };
         let same = |group: &&mut PlannedGroup| {
             group.desired.name == desired.name && group.desired.namespace == desired.namespace
@@ -242,7 +248,7 @@ fn pods(read: &Read, uids: &mut Uids, report: &mut Report) -> Sets {
             }
             Some(Err(invalid)) => report.problem(*index, &invalid.problem),
             None if is_pod => match PodSummary::deserialize(&object.to_json()) {
-                Ok(pod) => sets.pods.push((*index, PodSet { pod, count: 1 })),
+                Ok(pod) => sets.pods.push((*index, PodSet { pod, spec: object.data.get("spec").cloned().unwrap_or_default(), count: 1 })),
                 Err(error) => report.problem(*index, &error.to_string()),
             },
             None if !has_pods && is_topmost && table::is_known(object) => {

@@ -35,10 +35,12 @@ pub struct Allocation {
     pub allocatable: Amount,
 }
 
-/// All nodes, in the order of the scheduler.
+/// All nodes by name, `node-2` before `node-10`.
 pub fn all(view: &ClusterView) -> NodesView {
     let nodes = view.cluster.nodes_by_rank.iter().map(|node| node_view(view, &view.cluster.nodes[*node]));
-    NodesView { nodes: nodes.collect() }
+    let mut nodes: Vec<NodeView> = nodes.collect();
+    nodes.sort_by(|one, other| crate::natural_order(&one.name, &other.name));
+    NodesView { nodes }
 }
 
 fn node_view(view: &ClusterView, node: &Node) -> NodeView {

@@ -3,7 +3,9 @@
 //! A resource that may not be listed and an object that cannot be decoded become warnings. Only resources without which
 //! no view is possible (pods, nodes, queues, pod groups) are required.
 
+use crate::hints::HintsView;
 use kai_cache::{Kind, Object, Objects, Store, Stored};
+use kai_clock::Stopwatch;
 use kai_engine::plugin::PluginSet;
 use kai_engine::verdict::GroupVerdict;
 use kai_engine::{ClusterState, Cycle, Outcome, Policy};
@@ -14,8 +16,9 @@ use kai_runtime::watch::{self, Source, WatchEvent};
 use kai_scheduler::Options;
 use kai_scheduler::resources::{self, KindVisitor, ServedApis, into_any_kind, of};
 use kai_units::Timestamp;
+use kai_whatif::Model;
 use serde::de::DeserializeOwned;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
@@ -61,6 +64,10 @@ pub struct ClusterReader {
     /// Resources that could not be listed, and are not watched.
     unreadable: BTreeSet<Kind>,
     watches: Option<WatchEvents>,
+    /// How long the last plan took.
+    plan_ms: f64,
+    /// Hints of the last plan.
+    hints: BTreeMap<kai_engine::input::Key, HintsView>,
 }
 
 /// Events of all watches, until they are applied.
@@ -93,7 +100,16 @@ impl ClusterReader {
             now: Timestamp(0),
         };
         let (warnings, unreadable) = (listing.warnings, listing.unreadable);
-        let mut reader = Self { view, policy, offered, warnings, unreadable, watches: None };
+        let mut reader = Self {
+            view,
+            policy,
+            offered,
+            warnings,
+            unreadable,
+            watches: None,
+            plan_ms: 0.0,
+            hints: BTreeMap::new(),
+        };
         reader.plan();
         Ok(reader)
     }
@@ -112,7 +128,31 @@ impl ClusterReader {
         let ClusterView { store, cluster, outcome, now } = &mut self.view;
         *now = Timestamp(kai_clock::unix_micros());
         store.drain_into(cluster);
+        let watch = Stopwatch::start();
+        let before = outcome.hash;
         *outcome = kai_engine::plan(cluster, &self.policy, Cycle { now: *now, seed: 0 });
+        self.plan_ms = watch.elapsed_ms();
+        if outcome.hash != before {
+            self.hints.clear();
+        }
+    }
+
+    /// The smallest changes that would run a pending group.
+    pub fn hints(&mut self, group: &kai_engine::input::Key) -> HintsView {
+        if let Some(known) = self.hints.get(group) {
+            return known.clone();
+        }
+        let max = plans_max(&self.view.cluster, Some(self.plan_ms));
+        let ClusterView { store, cluster, outcome, now } = &mut self.view;
+        let mut model = Model { store, cluster, policy: &self.policy, cycle: Cycle { now: *now, seed: 0 } };
+        let found = HintsView::new(&kai_whatif::hints::find(&mut model, outcome, group, max));
+        self.hints.insert(group.clone(), found.clone());
+        found
+    }
+
+    /// The view and the policy that it was planned with.
+    pub fn into_parts(self) -> (ClusterView, Policy) {
+        (self.view, self.policy)
     }
 
     /// Starts to watch everything that could be listed.
@@ -153,6 +193,21 @@ impl ClusterReader {
         }
         has_events
     }
+}
+
+/// Nodes up to which a search for hints is not limited by the time that a plan takes.
+const SMALL_CLUSTER: usize = 100;
+
+/// How many plans a search for hints may make, so that it takes a fraction of a second in a usual cluster and two seconds
+/// in a large one.
+pub(crate) fn plans_max(cluster: &kai_engine::Cluster, plan_ms: Option<f64>) -> u32 {
+    if cluster.nodes_by_rank.len() <= SMALL_CLUSTER {
+        return 400;
+    }
+    let allowed_ms = (cluster.nodes_by_rank.len() as f64 * 0.3).clamp(150.0, 1_500.0);
+    // A cycle of a cluster takes about this long (docs/performance.md).
+    let plan_ms = plan_ms.unwrap_or_else(|| cluster.nodes_by_rank.len() as f64 * 0.01);
+    (allowed_ms / plan_ms.max(0.01)).clamp(16.0, 400.0) as u32
 }
 
 /// The objects that have been listed.

@@ -8,7 +8,8 @@ pub use record::{ConditionView, EventView, Record};
 
 use crate::evictions::by_preemptor;
 use crate::groups::{self, GroupView};
-use crate::reader::ClusterView;
+use crate::hints::HintsView;
+use crate::reader::{ClusterReader, ClusterView};
 use kai_engine::cluster::pod::Status;
 use kai_engine::input::Key;
 use kai_engine::outcome::Decision;
@@ -60,6 +61,8 @@ pub struct ExplainedGroup {
     #[serde(flatten)]
     pub group: GroupView,
     pub plan: Plan,
+    /// What would run it, proven by plans; `None` where nothing is pending.
+    pub hints: Option<HintsView>,
     pub record: Record,
     #[serde(skip)]
     pub pods: Vec<PodView>,
@@ -91,7 +94,8 @@ pub struct PodView {
 }
 
 /// Explains a pod group, a pod or a workload by its name.
-pub async fn explain(view: &ClusterView, api: &Api, wanted: &Key) -> Result<WhyView, Error> {
+pub async fn explain(reader: &mut ClusterReader, api: &Api, wanted: &Key) -> Result<WhyView, Error> {
+    let view = reader.view();
     let found = match lookup::find(view, wanted) {
         Some(found) => found,
         None => match lookup::failed_pod(api, wanted).await {
@@ -109,13 +113,20 @@ pub async fn explain(view: &ClusterView, api: &Api, wanted: &Key) -> Result<WhyV
         Found::Groups(keys) => {
             let mut groups = Vec::new();
             for key in keys.iter().take(GROUPS_MAX) {
-                let record = Record::read(view, api, key).await;
-                groups.push(explain_group(view, key, record));
+                let record = Record::read(reader.view(), api, key).await;
+                let mut explained = explain_group(reader.view(), key, record);
+                if let GroupExplanation::Group(group) = &mut explained
+                    && group.group.verdict.is_some()
+                    && !group.group.is_placeable
+                {
+                    group.hints = Some(reader.hints(key));
+                }
+                groups.push(explained);
             }
             Ok(WhyView::Groups { groups, omitted: keys.len().saturating_sub(GROUPS_MAX) })
         }
         Found::Ungrouped(pod, why) => {
-            let why = lookup::with_cause(api, &pod, why).await;
+            let why = lookup::with_cause(view, api, &pod, why).await;
             let sentence = why.sentence(&view.store.settings().scheduler_name);
             Ok(WhyView::Pod { pod: pod.to_string(), why: sentence.text, hint: sentence.hint, groups: [] })
         }
@@ -129,7 +140,7 @@ fn explain_group(view: &ClusterView, key: &Key, record: Record) -> GroupExplanat
     let decision = |(pod, what): (Key, String)| PodDecision { pod: pod.to_string(), what };
     let plan =
         Plan { decisions: decisions.into_iter().map(decision).collect(), evictions: evictions(view, key) };
-    GroupExplanation::Group(Box::new(ExplainedGroup { group, plan, record, pods }))
+    GroupExplanation::Group(Box::new(ExplainedGroup { group, plan, hints: None, record, pods }))
 }
 
 fn other_node_pool(view: &ClusterView, key: &Key, record: Record) -> GroupExplanation {

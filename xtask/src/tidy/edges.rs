@@ -74,6 +74,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "kai-sim",
             "kai-units",
             "kai-view",
+            "kai-whatif",
         ],
     ),
     (
@@ -87,8 +88,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "kai-runtime",
             "kai-scheduler",
             "kai-units",
+            "kai-whatif",
         ],
     ),
+    ("kai-whatif", &["kai-api", "kai-cache", "kai-engine", "kai-units"]),
     (
         "kai-testkit",
         &[
@@ -131,11 +134,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
 const SHELL: [&str; 6] = ["tokio", "hyper", "tower", "kube-client", "kube-runtime", "tracing"];
 
 /// External crates that must not be linked into a crate, in addition to [`SHELL`].
-const BANNED: [(&str, &[&str]); 6] = [
+const BANNED: [(&str, &[&str]); 7] = [
     ("kai-units", &["kube", "k8s-openapi", "serde_json", "jiff"]),
     ("kai-engine", &["kube", "k8s-openapi", "serde_json", "serde", "jiff", "kai-clock"]),
     ("kai-api", &["kai-engine"]),
     ("kai-cache", &["kai-clock"]),
+    ("kai-whatif", &["kai-clock"]),
     ("kai-replay", &["kube", "k8s-openapi", "serde_json", "serde", "jiff", "kai-clock"]),
     ("kai-cli", &["kai-testkit"]),
 ];

@@ -16,6 +16,7 @@ const WHY_HELP: &str = "\
 Examples:
   kai why team-a/train             a PodGroup, a pod, or a workload such as a Job
   kai why train                    in the namespace of the kubeconfig's context
+  kai why job/train                the same, as with kubectl
   kai why team-a/train --json
   kai why team-a/train --watch
 ";

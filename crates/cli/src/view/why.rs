@@ -7,16 +7,21 @@ use crate::render::{section, table};
 use anyhow::{Context as _, Result, anyhow, bail};
 use kai_engine::input::Key;
 use kai_units::Timestamp;
-use kai_view::ClusterView;
+use kai_view::ClusterReader;
 use kai_view::groups::{GroupState, GroupView};
+use kai_view::hints::{HintView, HintsView};
 use kai_view::why::{
     self, ConditionView, Error, EventView, ExplainedGroup, GroupExplanation, PodView, Record, WhyView,
 };
 use std::fmt::Write as _;
 
-pub(super) async fn render(view: &ClusterView, connection: &Connection, name: &str) -> Result<Rendered> {
+pub(super) async fn render(
+    reader: &mut ClusterReader,
+    connection: &Connection,
+    name: &str,
+) -> Result<Rendered> {
     let wanted = key(name, &connection.namespace)?;
-    let model = match why::explain(view, &connection.api, &wanted).await {
+    let model = match why::explain(reader, &connection.api, &wanted).await {
         Ok(model) => model,
         Err(Error::NotFound { similar, .. }) => return Err(not_found(&wanted, &similar)),
         Err(error @ Error::Request { .. }) => {
@@ -24,7 +29,7 @@ pub(super) async fn render(view: &ClusterView, connection: &Connection, name: &s
         }
     };
     let text = match &model {
-        WhyView::Groups { groups, omitted } => groups_text(groups, *omitted, view.now)?,
+        WhyView::Groups { groups, omitted } => groups_text(groups, *omitted, reader.view().now)?,
         WhyView::Pod { pod, why, hint, .. } => {
             let hint = hint.as_ref().map_or_else(String::new, |hint| format!("hint: {hint}\n"));
             format!("pod `{pod}` {why}\n{hint}")
@@ -33,10 +38,31 @@ pub(super) async fn render(view: &ClusterView, connection: &Connection, name: &s
     Rendered::new(text, &model)
 }
 
-/// Reads `NAMESPACE/NAME`, or a name in the namespace of the context.
+/// Types that may precede a name as with kubectl. A namespace of the same name needs the form `NAMESPACE/NAME` with a type
+/// in front of it to be told apart, which no workload needs: names are looked up among all kinds.
+const TYPES: [&str; 15] = [
+    "podgroup",
+    "podgroups",
+    "pg",
+    "pod",
+    "pods",
+    "po",
+    "job",
+    "jobs",
+    "deployment",
+    "deployments",
+    "deploy",
+    "statefulset",
+    "sts",
+    "pytorchjob",
+    "rayjob",
+];
+
+/// Reads `NAMESPACE/NAME`, or a name or `TYPE/NAME` in the namespace of the context.
 fn key(name: &str, namespace: &str) -> Result<Key> {
     match name.split('/').collect::<Vec<_>>()[..] {
         [name] if !name.is_empty() => Ok(Key::new(namespace, name)),
+        [kind, name] if TYPES.contains(&kind) && !name.is_empty() => Ok(Key::new(namespace, name)),
         [namespace, name] if !namespace.is_empty() && !name.is_empty() => Ok(Key::new(namespace, name)),
         _ => bail!("`{name}` is not a name; hint: use NAMESPACE/NAME, such as `default/train`"),
     }
@@ -72,12 +98,15 @@ fn groups_text(groups: &[GroupExplanation], omitted: usize, now: Timestamp) -> R
 }
 
 fn group_text(explained: &ExplainedGroup, now: Timestamp) -> String {
-    let ExplainedGroup { group, plan, record, pods } = explained;
+    let ExplainedGroup { group, plan, hints, record, pods } = explained;
     let mut text = headline(group, now);
     if let Some(limit) = &group.time_limit {
         text.push_str(&format!("{}\n", limit.sentence()));
     }
     section(&mut text, "Reason", &reasons(group));
+    if let Some(hints) = hints {
+        append_hints(&mut text, hints);
+    }
     let row = |pod: &PodView| {
         let node = pod.node.clone().unwrap_or_else(|| "–".to_owned());
         [pod.name.clone(), pod.status.to_owned(), node, pod.decision.clone().unwrap_or_default()]
@@ -89,6 +118,42 @@ fn group_text(explained: &ExplainedGroup, now: Timestamp) -> String {
         section(&mut text, "Evictions that the next cycle would make for it", &plan.evictions.join("\n"));
     }
     append_record(&mut text, record, now);
+    text
+}
+
+/// What would run a group, each proven by a plan.
+pub(crate) fn append_hints(text: &mut String, hints: &HintsView) {
+    let mut lines: Vec<String> = hints.never.iter().cloned().collect();
+    lines.extend(hints.hints.iter().enumerate().map(|(index, hint)| hint_text(index + 1, hint)));
+    if hints.incomplete {
+        lines.push("further changes were not tried, since a plan of this cluster takes long".to_owned());
+    }
+    if !lines.is_empty() {
+        section(text, "What would run it (each planned)", &lines.join("\n"));
+    }
+}
+
+fn hint_text(number: usize, hint: &HintView) -> String {
+    let mut text = format!("{number}. {}", hint.what);
+    let evicted: Vec<String> = hint
+        .evicts
+        .iter()
+        .map(|of| {
+            if of.pods == 1 {
+                format!("1 pod of `{}`", of.group)
+            } else {
+                format!("{} pods of `{}`", of.pods, of.group)
+            }
+        })
+        .collect();
+    if !evicted.is_empty() {
+        text += &format!("\n   evicts {}", evicted.join(", "));
+    } else if hint.after_terminations {
+        text += "\n   starts when terminating pods have ended, or others were moved";
+    }
+    if !hint.displaces.is_empty() {
+        text += &format!("\n   takes the place of `{}`", hint.displaces.join("`, `"));
+    }
     text
 }
 
@@ -196,6 +261,7 @@ mod tests {
     fn namespace_of_a_name_is_optional() {
         assert_eq!(key("a/b", "c").expect("it is well-formed"), Key::new("a", "b"));
         assert_eq!(key("b", "c").expect("it is well-formed"), Key::new("c", "b"));
+        assert_eq!(key("job/b", "c").expect("it is well-formed"), Key::new("c", "b"));
         for wrong in ["", "/", "a/", "/b", "a/b/c"] {
             let error = key(wrong, "c").expect_err(wrong).to_string();
             assert!(error.contains("hint: "), "{error}");

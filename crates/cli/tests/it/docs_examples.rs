@@ -8,6 +8,11 @@ fn planning_examples_are_current() {
 }
 
 #[test]
+fn what_if_examples_are_current() {
+    console::assert_examples_are_current("docs/what-if.md", "$ kai ", env!("CARGO_BIN_EXE_kai"), 3);
+}
+
+#[test]
 fn simulating_examples_are_current() {
     console::assert_examples_are_current("docs/simulating.md", "$ kai ", env!("CARGO_BIN_EXE_kai"), 5);
 }

@@ -417,3 +417,86 @@ fn unreachable_cluster_is_an_error_with_a_hint() {
     );
     assert_rejected_without_cluster(&["queues", "--config", "/nowhere/config"], &["`/nowhere/config`"]);
 }
+
+/// A number by seed, below a bound.
+fn drawn(state: &mut u64, bound: u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*state >> 33) % bound
+}
+
+/// Predictions and what happens when the workload is submitted then; `KAI_WHAT_IF_CASES` makes more of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_if_predicts_what_happens_when_the_workload_is_submitted() {
+    let test = TestCluster::with_components("what-if").await;
+    let cases = std::env::var("KAI_WHAT_IF_CASES").map_or(6, |text| text.parse().expect("a number"));
+    let (mut seed, mut kept, mut started) = (7, Vec::new(), 0);
+    let mut disagreements = Vec::new();
+    for case in 0..cases {
+        let (pods, gpus) = (1 + drawn(&mut seed, 3), 1 + drawn(&mut seed, 4));
+        let name = format!("case{case}");
+        let mut template = pod_of("x", None);
+        template["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": gpus}});
+        let labels = json!({"kai.scheduler/queue": "default-queue"});
+        let annotations = json!({"kai.scheduler/batch-min-member": pods.to_string()});
+        let job = json!({
+            "apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"name": name, "labels": labels, "annotations": annotations},
+            "spec": {"parallelism": pods, "completions": pods, "template": {
+                "metadata": {"labels": labels}, "spec": template["spec"],
+            }},
+        });
+        let file = scratch(&format!("what-if-{case}.yaml"), &job.to_string());
+        let output = test.kai(&["what-if", "--json", "-f", &file]).await;
+        let prediction: Value =
+            serde_json::from_str(&stdout(&output)).unwrap_or_else(|_| panic!("{}", stderr(&output)));
+        let starts = prediction["submitted"][0]["starts"] == "now";
+        assert_eq!(output.status.code(), Some(i32::from(!starts)), "{prediction}");
+        test.create(job).await;
+        let running = async || {
+            let pods =
+                test.cluster.api().list_dynamic(&POD, "default").await.expect("they can be listed").items;
+            let ours = pods.iter().filter(|pod| object::name(pod).starts_with(&format!("{name}-")));
+            ours.filter(|pod| object::str_at(pod, "/status/phase") == "Running").count() as u64
+        };
+        let is_refused = async || {
+            let groups =
+                test.cluster.api().list_dynamic(&POD_GROUP, "default").await.expect("they can be listed");
+            let is_ours = |group: &&Value| object::name(group).starts_with(&format!("pg-{name}-"));
+            groups
+                .items
+                .iter()
+                .find(is_ours)
+                .is_some_and(|group| group["status"]["schedulingConditions"].is_array())
+        };
+        wait_until(&format!("`{name}` runs or is refused"), async || {
+            running().await == pods || is_refused().await
+        })
+        .await;
+        let runs = running().await == pods;
+        if runs != starts {
+            disagreements
+                .push(format!("{name}: {pods} pods of {gpus} GPUs, runs: {runs}, predicted: {prediction}"));
+        }
+        started += u64::from(runs);
+        kept.push(name);
+        if !runs || drawn(&mut seed, 3) == 0 {
+            // Some capacity is released again.
+            let gone = kept.remove(if runs { 0 } else { kept.len() - 1 });
+            let key = kai_runtime::Key::new("default", &gone);
+            let how = kai_runtime::api::DeleteOptions::default().propagate("Background");
+            test.cluster.api().delete_dynamic(&JOB, &key, &how).await.expect("it exists");
+            wait_until("its pods are gone", async || {
+                let pods =
+                    test.cluster.api().list_dynamic(&POD, "default").await.expect("they can be listed").items;
+                !pods.iter().any(|pod| object::name(pod).starts_with(&format!("{gone}-")))
+            })
+            .await;
+        }
+    }
+    eprintln!("{cases} cases, {started} started, {} disagreements", disagreements.len());
+    assert!(disagreements.len() * 200 <= cases, "{}", disagreements.join("\n"));
+    assert!(
+        started > 0 && (cases < 6 || started < cases as u64),
+        "both outcomes occur: {started} of {cases}"
+    );
+}

@@ -102,13 +102,15 @@ pub(super) async fn failed_pod(api: &Api, wanted: &Key) -> api::Result<Option<Fo
 }
 
 /// Looks up why a pod is not grouped, in the events of the pod grouper.
-pub(super) async fn with_cause(api: &Api, pod: &Key, why: Ungrouped) -> Ungrouped {
+pub(super) async fn with_cause(view: &ClusterView, api: &Api, pod: &Key, why: Ungrouped) -> Ungrouped {
     const REASON: &str = "PodGrouperWarning";
     if why != Ungrouped::NotGrouped {
         return why;
     }
     // Without events it is still known that the pod has no group.
-    let events = record::events_of(api, &pod.namespace, "Pod", &pod.name).await.unwrap_or_default();
+    let known = view.store.objects().pods.get(pod);
+    let uid = known.map(|known| known.metadata.uid.to_string()).unwrap_or_default();
+    let events = record::events_of(api, &pod.namespace, "Pod", &pod.name, &uid).await.unwrap_or_default();
     let reported = events.into_iter().filter(|event| event.reason == REASON);
     let last = reported.max_by_key(|event| event.timestamp);
     last.map_or(why, |event| Ungrouped::Refused(event.message))

@@ -58,10 +58,17 @@ impl Record {
     /// Reads the conditions of a group, and events of it and of its pending pods.
     pub(super) async fn read(view: &ClusterView, api: &Api, group: &Key) -> Self {
         let mut record = Self { conditions: conditions(view, group), ..Self::default() };
-        let mut names = vec![("PodGroup", group.name.clone())];
-        names.extend(pending_pods(view, group).into_iter().map(|pod| ("Pod", pod)));
-        for (kind, name) in names {
-            match events_of(api, &group.namespace, kind, &name).await {
+        let objects = view.store.objects();
+        let uid =
+            objects.pod_groups.get(group).and_then(|group| group.metadata.uid.clone()).unwrap_or_default();
+        let mut names = vec![("PodGroup", group.name.clone(), uid)];
+        names.extend(pending_pods(view, group).into_iter().map(|pod| {
+            let object = objects.pods.get(&Key::new(group.namespace.as_str(), pod.as_str()));
+            let uid = object.map(|object| object.metadata.uid.to_string()).unwrap_or_default();
+            ("Pod", pod, uid)
+        }));
+        for (kind, name, uid) in names {
+            match events_of(api, &group.namespace, kind, &name, &uid).await {
                 Ok(events) => record.events.extend(events),
                 Err(error) => {
                     record.events_error = Some(error.message());
@@ -80,19 +87,25 @@ impl Record {
     }
 }
 
-/// The events of an object.
+/// The events of the object with this UID, not those of an earlier one of the same name; of all if the UID is empty.
 pub(super) async fn events_of(
     api: &Api,
     namespace: &str,
     kind: &str,
     name: &str,
+    uid: &str,
 ) -> api::Result<Vec<EventView>> {
     let path = format!(
         "/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.kind%3D{kind}%2CinvolvedObject.name%3D{name}"
     );
     let list = api.send("GET", &path, None).await?;
     let events = list.get("items").and_then(Value::as_array);
-    Ok(events.into_iter().flatten().map(event).collect())
+    Ok(events.into_iter().flatten().filter(|event| is_about(event, uid)).map(event).collect())
+}
+
+fn is_about(event: &Value, uid: &str) -> bool {
+    let involved = object::str_at(event, "/involvedObject/uid");
+    involved.is_empty() || uid.is_empty() || involved == uid
 }
 
 fn conditions(view: &ClusterView, group: &Key) -> Vec<ConditionView> {
@@ -147,4 +160,18 @@ fn event(event: &Value) -> EventView {
 /// Joins messages of several lines, which KAI writes.
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn events_of_an_earlier_object_of_the_same_name_are_left_out() {
+        let event = |uid: &str| json!({"involvedObject": {"kind": "Pod", "name": "a", "uid": uid}});
+        assert!(is_about(&event("new"), "new"));
+        assert!(!is_about(&event("old"), "new"));
+        assert!(is_about(&event(""), "new"), "some reporters leave the UID out");
+    }
 }
