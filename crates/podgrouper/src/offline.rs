@@ -248,7 +248,10 @@ fn pods(read: &Read, uids: &mut Uids, report: &mut Report) -> Sets {
             }
             Some(Err(invalid)) => report.problem(*index, &invalid.problem),
             None if is_pod => match PodSummary::deserialize(&object.to_json()) {
-                Ok(pod) => sets.pods.push((*index, PodSet { pod, spec: object.data.get("spec").cloned().unwrap_or_default(), count: 1 })),
+                Ok(pod) => sets.pods.push((
+                    *index,
+                    PodSet { pod, spec: object.data.get("spec").cloned().unwrap_or_default(), count: 1 },
+                )),
                 Err(error) => report.problem(*index, &error.to_string()),
             },
             None if !has_pods && is_topmost && table::is_known(object) => {

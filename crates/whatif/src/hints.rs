@@ -120,6 +120,7 @@ fn can_be_changed(verdict: &Verdict) -> bool {
         | Verdict::QueueNotLeaf
         | Verdict::InvalidGroup(_)
         | Verdict::InBackoff { .. }
+        | Verdict::TimeLimitReached { .. }
         | Verdict::Quarantined(_) => false,
     }
 }
