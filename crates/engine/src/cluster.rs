@@ -17,7 +17,7 @@ pub mod pod;
 pub mod queue;
 mod refresh;
 pub mod shape;
-mod tree;
+pub mod tree;
 mod volumes;
 
 pub(crate) use changes::Changes;

@@ -74,6 +74,10 @@ pub struct FaultRates {
     pub event_torn: u32,
     /// A watch ends before an event without an error, as when the other end closes its half of the connection.
     pub event_closed: u32,
+    /// The connection breaks inside a response; the server has processed the request.
+    pub response_torn: u32,
+    /// A load balancer answers with a page of its own instead of the API server, with status 502 or 200.
+    pub response_foreign: u32,
     /// Objects in a page of a list, where the client requests more; 0 for as many as it requests.
     pub page_objects: u32,
     pub silence: Duration,
@@ -120,6 +124,8 @@ impl FaultRates {
             event_silenced: 3_000,
             event_torn: 3_000,
             event_closed: 3_000,
+            response_torn: 10_000,
+            response_foreign: 10_000,
             page_objects: 2,
             silence: Duration::from_secs(45),
             delay_max: Duration::from_secs(5),

@@ -6,6 +6,7 @@ use crate::object::{PodGroup, PriorityClass, Topology};
 use crate::settings::Settings;
 use kai_api::pod_group::{Preemptibility, SubGroup, TopologyConstraint as RawConstraint};
 use kai_api::well_known::{annotation, label_value, priority_class};
+use kai_engine::cluster::tree::LEVELS_MAX;
 use kai_engine::input::{GroupInput, Key, SubGroupInput, TopologyConstraint, TopologyInput};
 use kai_units::{Span, Timestamp, duration};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,7 +56,7 @@ pub fn translate(group: &PodGroup, context: TranslationContext<'_>, report: &mut
         report.warn(
             "spec.subGroups",
             format!("{fault}, so the group is not scheduled"),
-            "sub-group names must be unique, parents must exist, and no sub-group may contain itself",
+            "sub-group names must be unique, parents must exist, no sub-group may contain itself, and there are at most 64 levels",
         );
     }
     let timings = timings(group, report);
@@ -130,7 +131,7 @@ pub fn topology(topology: &Topology) -> TopologyInput {
     }
 }
 
-/// The problem of an invalid sub-group tree: a duplicate name, a missing parent, or a cycle.
+/// The problem of an invalid sub-group tree: a duplicate name, a missing parent, a cycle, or too many levels.
 pub fn tree_fault(sub_groups: &[SubGroup]) -> Option<String> {
     if sub_groups.is_empty() {
         return None;
@@ -141,22 +142,32 @@ pub fn tree_fault(sub_groups: &[SubGroup]) -> Option<String> {
             return Some(format!("the sub-group `{}` exists twice", sub_group.name));
         }
     }
-    // Sub-groups that reach the root are not visited again.
-    let mut sound: BTreeSet<&str> = BTreeSet::new();
+    // Sub-groups that reach the root, with their levels, are not visited again.
+    let mut levels: BTreeMap<&str, usize> = BTreeMap::new();
     for sub_group in sub_groups {
-        let mut path: BTreeSet<&str> = BTreeSet::new();
+        let (mut path, mut on_path): (Vec<&str>, BTreeSet<&str>) = (Vec::new(), BTreeSet::new());
         let mut at = sub_group.name.as_str();
-        while !sound.contains(at) {
-            if !path.insert(at) {
+        let mut level = loop {
+            if let Some(known) = levels.get(at) {
+                break *known;
+            }
+            if !on_path.insert(at) {
                 return Some(format!("the sub-group `{at}` is part of a cycle"));
             }
-            let Some(parent) = parents.get(at).and_then(Option::as_deref) else { break };
+            path.push(at);
+            let Some(parent) = parents.get(at).and_then(Option::as_deref) else { break 0 };
             let Some((parent, _)) = parents.get_key_value(parent) else {
                 return Some(format!("the parent `{parent}` of sub-group `{at}` does not exist"));
             };
             at = parent;
+        };
+        for name in path.into_iter().rev() {
+            level += 1;
+            if level > LEVELS_MAX {
+                return Some(format!("the sub-group `{name}` is on a level below the {LEVELS_MAX}th"));
+            }
+            levels.insert(name, level);
         }
-        sound.append(&mut path);
     }
     None
 }

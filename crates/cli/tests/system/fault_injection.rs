@@ -9,6 +9,7 @@ mod cache_consistency;
 mod leader_election;
 mod network;
 
+use crate::hostile_tenants::observation;
 use crate::test_cluster::{PodBuilder, TestCluster};
 use kai_components::name;
 use kai_object as object;
@@ -94,6 +95,7 @@ fn run_seeds(seeds: std::ops::Range<u64>) {
 
 /// One run: a phase with faults, then one without. Returns the digest of the journal.
 async fn run_seed(seed: u64) -> Digest {
+    observation::watch_panics();
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let nodes = [NodeGroup::gpu_nodes(NODES as usize, u32::try_from(GPUS).unwrap_or(0))];
     let cluster = TestCluster::with_options(seed, nodes, &cache_consistency::options()).await;
@@ -126,7 +128,13 @@ async fn run_seed(seed: u64) -> Digest {
     converge(&cluster, seed, submitted).await;
     checker.assert_holds(seed);
     cache_consistency::assert_consistent(&cluster, seed).await;
+    assert_no_panic(seed);
     cluster.backend.journal().digest()
+}
+
+/// A component that panics would be restarted, and the cluster converge all the same.
+fn assert_no_panic(seed: u64) {
+    assert_eq!(observation::panics_of_this_thread(), [""; 0], "seed {seed}");
 }
 
 /// Submits a random workload; returns the number of its pods.

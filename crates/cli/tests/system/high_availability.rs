@@ -1,7 +1,7 @@
 //! Runs two replicas of every component with leader election, as a highly available installation does.
 
 use crate::test_cluster::TestCluster;
-use kai_clock::Clock;
+use kai_clock::{Clock, Setter};
 use kai_components::{Component, ComponentOptions, SchedulerHandle};
 use kai_engine::plugin::PluginSet;
 use kai_object as object;
@@ -12,6 +12,7 @@ use kai_runtime::kind::{Key, LEASE};
 use kai_runtime::leader_election::{self, Candidate, Timing};
 use kai_sim::{Cluster, NodeGroup};
 use prometheus::Registry;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -29,6 +30,9 @@ pub(crate) const REPLICAS: [(Component, [&str; 2]); 5] = [
     (Component::QueueController, ["queue-controller/a", "queue-controller/b"]),
 ];
 
+/// Sets the clock of each replica.
+pub(crate) type Clocks = BTreeMap<&'static str, Setter>;
+
 /// Counts how often a replica became leader.
 pub(crate) type Terms = Arc<AtomicU32>;
 
@@ -45,9 +49,21 @@ pub(crate) async fn start(
 
 /// Runs two replicas of every component.
 pub(crate) fn join(cluster: &mut Cluster, options: &ComponentOptions, terms: &Terms) -> SchedulerHandle {
-    let (clock, scheduler) = (cluster.clock(), SchedulerHandle::default());
+    join_with_clocks(cluster, options, terms, &mut Clocks::default())
+}
+
+/// As [`join`]; each replica has a clock of its own.
+pub(crate) fn join_with_clocks(
+    cluster: &mut Cluster,
+    options: &ComponentOptions,
+    terms: &Terms,
+    clocks: &mut Clocks,
+) -> SchedulerHandle {
+    let scheduler = SchedulerHandle::default();
     for (component, names) in REPLICAS {
         for name in names {
+            let (clock, setter) = cluster.clock().settable();
+            clocks.insert(name, setter);
             let (options, scheduler, terms) = (options.clone(), scheduler.clone(), Arc::clone(terms));
             cluster.run(name, move |client| {
                 let api = Api::new(client, component.name());
@@ -62,7 +78,7 @@ pub(crate) fn join(cluster: &mut Cluster, options: &ComponentOptions, terms: &Te
     }
     // The simulated reservation pods have no leader election.
     let reservation = Component::ResourceReservation;
-    let (options, reservation_scheduler) = (options.clone(), scheduler.clone());
+    let (options, reservation_scheduler, clock) = (options.clone(), scheduler.clone(), cluster.clock());
     cluster.run(reservation.name(), move |client| {
         let process = Process::start(Api::new(client, reservation.name()), clock, reservation.name());
         reservation.run(process, options.clone(), PluginSet::builtin(), reservation_scheduler.clone())

@@ -4,7 +4,7 @@
 //! The objects come from `kai_testkit::hostile`, by seed. `KAI_HOSTILE_SEEDS=100..200` selects other seeds, and a failure
 //! prints the command that repeats it.
 
-mod observation;
+pub(crate) mod observation;
 mod same_answers;
 
 use crate::fault_injection::{in_virtual_time, seeds_from};

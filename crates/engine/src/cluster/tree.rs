@@ -7,6 +7,9 @@ use crate::input::{GroupInput, TopologyConstraint};
 use crate::intern::Interner;
 use rustc_hash::FxHashMap;
 
+/// Levels of sub-groups. Rules descend a tree level by level, each on the stack, and a tenant may write any tree.
+pub const LEVELS_MAX: usize = 64;
+
 /// The members of a group, root first. A specification that is not a tree yields a root without members and a reason.
 pub(super) fn build(
     input: &GroupInput,
@@ -84,12 +87,15 @@ fn add_sub_groups(
         if let MemberKind::Set { min, .. } = &mut members[member].kind {
             *min = sub.min_sub_group;
         }
-        let mut up = Some(member);
-        for _ in 0..=members.len() {
+        let mut up = members[member].parent;
+        for _ in 0..LEVELS_MAX {
             up = up.and_then(|m| members[m].parent);
         }
         if up.is_some() {
-            return Err(format!("sub-group `{}` is its own ancestor", sub.name));
+            return Err(format!(
+                "sub-group `{}` is its own ancestor, or on a level below the {LEVELS_MAX}th",
+                sub.name
+            ));
         }
     }
     Ok(())

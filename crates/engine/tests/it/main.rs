@@ -7,6 +7,7 @@ mod eviction_messages;
 mod evictions;
 mod group_messages;
 mod group_panic;
+mod large_inputs;
 mod missed_evictions;
 mod plugin_callbacks;
 mod properties;

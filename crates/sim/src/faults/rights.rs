@@ -52,6 +52,13 @@ impl Rights {
         self
     }
 
+    /// Without the rights to a resource, in all verbs.
+    #[must_use]
+    pub fn without_resource(mut self, resource: &str, api_group: &str) -> Self {
+        self.0.retain(|(_, right)| right.resource != resource || right.api_group != api_group);
+        self
+    }
+
     fn grant(&self, namespace: &str, right: &Right) -> bool {
         ["", namespace].iter().any(|namespace| self.0.contains(&((*namespace).to_owned(), right.clone())))
     }

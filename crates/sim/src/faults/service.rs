@@ -38,6 +38,10 @@ enum Fault {
     Forbidden(String),
     LostBefore(Duration),
     LostAfter(Duration),
+    /// The body of the response ends in the middle.
+    Torn,
+    /// A page of a load balancer.
+    Foreign(StatusCode),
     /// The client has crashed: its requests never complete.
     Crashed,
 }
@@ -90,9 +94,10 @@ where
         let body = axum::body::to_bytes(body, BODY_BYTES_MAX).await?;
         self.faults.journal.note(&self.client, &format!("request {what} {fault:?}"), &body);
         let request = Request::from_parts(parts, Body::from(body));
-        let mut late = Duration::ZERO;
+        let (mut late, is_torn) = (Duration::ZERO, fault == Fault::Torn);
         match fault {
-            Fault::Passed => {}
+            Fault::Passed | Fault::Torn => {}
+            Fault::Foreign(status) => return Ok(foreign_page(status)),
             Fault::Delayed(wait) => {
                 tokio::time::sleep(wait).await;
                 if self.partitions() != partitions {
@@ -126,6 +131,11 @@ where
             }
         }
         self.faults.journal.note(&self.client, &format!("response {what} {}", parts.status), &body);
+        if is_torn {
+            let begun: Result<Bytes, io::Error> = Ok(body.slice(..body.len() / 2));
+            let body = Body::from_stream(futures::stream::iter([begun, Err(broken())]));
+            return Ok(Response::from_parts(parts, body));
+        }
         Ok(Response::from_parts(parts, Body::from(body)))
     }
 }
@@ -238,6 +248,11 @@ fn fault(
         Fault::Delayed(client.delay())
     } else if client.occurs(rates.response_late) {
         Fault::Late(client.delay())
+    } else if client.occurs(rates.response_torn) {
+        Fault::Torn
+    } else if client.occurs(rates.response_foreign) {
+        let is_error = client.occurs(500_000);
+        Fault::Foreign(if is_error { StatusCode::BAD_GATEWAY } else { StatusCode::OK })
     } else {
         Fault::Passed
     };
@@ -259,6 +274,14 @@ async fn timed_out(wait: Duration) -> io::Error {
 fn rejection(code: StatusCode) -> Response<Body> {
     let reason = if code == StatusCode::GONE { "Expired" } else { "Conflict" };
     error_response(code, reason, &format!("{reason}: a simulated fault"), 0)
+}
+
+fn foreign_page(code: StatusCode) -> Response<Body> {
+    let page = "<html><head><title>Service unavailable</title></head><body>Please try again.</body></html>";
+    let mut response = Response::new(Body::from(page));
+    *response.status_mut() = code;
+    response.headers_mut().insert("content-type", http::HeaderValue::from_static("text/html"));
+    response
 }
 
 fn outage_response(outage: &Outage) -> Response<Body> {

@@ -69,6 +69,23 @@ async fn lost_requests_are_processed_only_when_the_response_is_lost() {
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn torn_response_follows_a_processed_request_and_a_foreign_page_none() {
+    let torn = TestServer::with(FaultRates { response_torn: ALWAYS, ..FaultRates::default() });
+    assert!(torn.api("victim").create_dynamic(&CONFIG, "default", &config("a")).await.is_err());
+    assert!(exists(&torn, "a").await);
+    assert!(torn.api("victim").list_dynamic(&CONFIG, "").await.is_err());
+
+    let foreign = TestServer::with(FaultRates { response_foreign: ALWAYS, ..FaultRates::default() });
+    let api = foreign.api("victim");
+    for number in 0..20 {
+        let name = format!("a{number}");
+        assert!(api.create_dynamic(&CONFIG, "default", &config(&name)).await.is_err(), "{number}");
+        assert!(!exists(&foreign, &name).await);
+        assert!(api.get_dynamic(&CONFIG, &Key::new("default", "a")).await.is_err(), "{number}");
+    }
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn injected_conflicts_affect_only_writes() {
     let server = TestServer::with(FaultRates { conflict: ALWAYS, ..FaultRates::default() });
     let api = server.api("victim");

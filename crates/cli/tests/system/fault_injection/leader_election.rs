@@ -1,10 +1,11 @@
 //! Two replicas of every component, and leases that get lost: a former leader does not write, and no pod is bound twice.
 
 use super::{
-    GPUS, InvariantChecker, NODES, cache_consistency, converge, delete_pod, in_virtual_time, seeds_from,
+    GPUS, InvariantChecker, NODES, assert_no_panic, cache_consistency, converge, delete_pod, in_virtual_time, seeds_from,
     submit,
 };
-use crate::high_availability::{self, REPLICAS};
+use crate::high_availability::{self, Clocks, REPLICAS, Terms};
+use crate::hostile_tenants::observation;
 use crate::test_cluster::TestCluster;
 use kai_object as object;
 use kai_runtime::api::Part;
@@ -53,9 +54,14 @@ fn run_seeds(seeds: std::ops::Range<u64>) {
 
 /// One run in which leaders change.
 async fn run_seed(seed: u64) {
+    observation::watch_panics();
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let nodes = [NodeGroup::gpu_nodes(NODES as usize, u32::try_from(GPUS).unwrap_or(0))];
-    let (cluster, _) = high_availability::start(seed, nodes, &cache_consistency::options()).await;
+    let (mut clocks, options) = (Clocks::default(), cache_consistency::options());
+    let cluster = TestCluster::with_components(seed, nodes, |cluster| {
+        high_availability::join_with_clocks(cluster, &options, &Terms::default(), &mut clocks)
+    })
+    .await;
     cluster.create_queue("a", 6).await;
     cluster.create_queue("b", 6).await;
     let checker = InvariantChecker::watch(&cluster);
@@ -67,7 +73,7 @@ async fn run_seed(seed: u64) {
     let mut submitted = 0;
     for round in 0..6 {
         submitted += submit(&cluster, &mut rng, round).await;
-        depose_leader(&cluster, &mut rng).await;
+        depose_leader(&cluster, &mut rng, &clocks).await;
         cluster.sleep(Duration::from_secs(2 + u64::from(rng.next_u32() % 30))).await;
         checker.assert_holds(seed);
         bindings.assert_final(seed);
@@ -76,22 +82,27 @@ async fn run_seed(seed: u64) {
         }
     }
     heal(&cluster);
+    for clock in clocks.values() {
+        clock.reset();
+    }
     converge(&cluster, seed, submitted).await;
     checker.assert_holds(seed);
     bindings.assert_final(seed);
     cache_consistency::assert_consistent(&cluster, seed).await;
+    assert_no_panic(seed);
 }
 
 fn names() -> impl Iterator<Item = &'static str> {
     REPLICAS.into_iter().flat_map(|(_, names)| names)
 }
 
-/// Makes a leader lose its lease: by a partition, a crash, or another holder in the lease.
-async fn depose_leader(cluster: &TestCluster, rng: &mut ChaCha8Rng) {
+/// Makes a leader lose its lease: by a partition, a crash, or another holder in the lease. Or sets the clock of any replica
+/// by an hour, which must not matter: machines do not agree on the time.
+async fn depose_leader(cluster: &TestCluster, rng: &mut ChaCha8Rng, clocks: &Clocks) {
     let (component, _) = REPLICAS[rng.next_u32() as usize % REPLICAS.len()];
     let Some(leader) = high_availability::leader(cluster, component).await else { return };
     let faults = cluster.backend.faults();
-    match rng.next_u32() % 4 {
+    match rng.next_u32() % 5 {
         0 => {
             faults.partition(leader);
             cluster.sleep(Duration::from_secs(5 + u64::from(rng.next_u32() % 40))).await;
@@ -102,6 +113,12 @@ async fn depose_leader(cluster: &TestCluster, rng: &mut ChaCha8Rng) {
             let key = Key::new("kai-scheduler", component.name());
             let taken = json!({"spec": {"holderIdentity": "intruder", "leaseDurationSeconds": 5}});
             cluster.api().patch_dynamic(&LEASE, &key, Part::Main, &taken).await.unwrap();
+        }
+        3 => {
+            let (_, replicas) = REPLICAS[rng.next_u32() as usize % REPLICAS.len()];
+            let replica = replicas[rng.next_u32() as usize % replicas.len()];
+            let hours = if rng.next_u32().is_multiple_of(2) { 1 } else { -1 };
+            clocks[replica].jump(hours * 3_600);
         }
         _ => {}
     }

@@ -45,12 +45,12 @@ thread_local! {
 
 /// Panics in this repository's code on one thread, including those that are caught. A dependency may panic where its
 /// caller expects that, as the CEL parser does.
-pub(super) fn panics_of_this_thread() -> Vec<String> {
+pub(crate) fn panics_of_this_thread() -> Vec<String> {
     PANICS.with_borrow(Clone::clone)
 }
 
 /// Starts to collect panics of this thread, without any.
-pub(super) fn watch_panics() {
+pub(crate) fn watch_panics() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let previous = std::panic::take_hook();
