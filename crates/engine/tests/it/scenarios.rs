@@ -86,6 +86,7 @@ scenarios! {
     gang_is_pipelined_as_a_whole
     gang_spans_nodes
     gated_surplus_pod_does_not_block_the_gang
+    gpu_without_reservation_is_not_shared
     group_in_backoff_is_not_placed_and_evicts_nothing
     group_is_pipelined_on_a_releasing_pod
     group_whose_evictions_were_refused_is_placed_on_free_capacity

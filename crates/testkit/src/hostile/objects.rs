@@ -140,7 +140,15 @@ fn queue(random: &mut Random, names: &Names, name: &str) -> HostileObject {
             spec[field] = Value::from(text::any(random));
         }
     }
-    object(QUEUE, name, json!({"spec": spec}))
+    let mut queue = object(QUEUE, name, json!({"spec": spec}));
+    if random.one_in(3) {
+        let amounts = |random: &mut Random| json!({"cpu": text::quantity(random), "nvidia.com/gpu": text::count(random)});
+        queue.status = Some(json!({
+            "allocated": amounts(random), "requested": amounts(random), "allocatedNonPreemptible": amounts(random),
+            "childQueues": [random.pick(&names.queues), text::any(random)],
+        }));
+    }
+    queue
 }
 
 fn topology(random: &mut Random, name: &str) -> HostileObject {
@@ -175,7 +183,26 @@ fn pod_group(random: &mut Random, names: &Names, name: &str) -> HostileObject {
     if random.one_in(2) {
         spec["subGroups"] = Value::from(sub_groups(random, names));
     }
-    object(POD_GROUP, name, json!({"spec": spec}))
+    let mut group = object(POD_GROUP, name, json!({"spec": spec}));
+    if random.one_in(3) {
+        group.status = Some(group_status(random));
+    }
+    group
+}
+
+/// A status as no scheduler writes it: other pools, repeated conditions, identifiers that are no numbers.
+fn group_status(random: &mut Random) -> Value {
+    let condition = |random: &mut Random| {
+        json!({
+            "type": text::any(random), "nodePool": *random.pick(&["default", "", "another"]), "status": "True",
+            "reason": text::any(random), "message": text::any(random), "transitionID": text::any(random),
+        })
+    };
+    let conditions: Vec<Value> = (0..random.below(4)).map(|_| condition(random)).collect();
+    json!({
+        "schedulingConditions": conditions,
+        "resourcesStatus": {"allocated": {"cpu": text::quantity(random), "nvidia.com/gpu": text::count(random)}},
+    })
 }
 
 fn topology_constraint(random: &mut Random, names: &Names) -> Value {
@@ -301,7 +328,16 @@ fn bind_request(random: &mut Random, names: &Names, number: usize) -> HostileObj
     if random.one_in(4) {
         spec["resourceClaimAllocations"] = json!([{"name": text::any(random)}, {"name": names.claims[0]}]);
     }
-    object(BIND_REQUEST, &format!("bind-{number}"), json!({"spec": spec}))
+    let mut request = object(BIND_REQUEST, &format!("bind-{number}"), json!({"spec": spec}));
+    if random.one_in(3) {
+        let reason =
+            if random.one_in(2) { format!("GPUReservationLost: a, {}", text::any(random)) } else { text::any(random) };
+        request.status = Some(json!({
+            "phase": *random.pick(&["Succeeded", "Failed", "Pending", ""]), "reason": reason,
+            "failedAttempts": text::small_integer(random),
+        }));
+    }
+    request
 }
 
 /// A workload whose pod template is hostile.

@@ -75,7 +75,7 @@ const OWNERS: [(&str, &str); 16] = [
 
 type Change = fn(&mut Random, &Names, &mut Value);
 
-const CHANGES: [Change; 17] = [
+const CHANGES: [Change; 18] = [
     owners,
     owners,
     annotations,
@@ -85,6 +85,7 @@ const CHANGES: [Change; 17] = [
     many_labels,
     requests,
     requests,
+    resource_names,
     containers,
     node_constraints,
     affinity,
@@ -221,6 +222,15 @@ fn requests(random: &mut Random, _: &Names, pod: &mut Value) {
         );
     }
     pod["spec"]["containers"][0]["resources"] = resources;
+}
+
+/// Many resources that no node offers.
+fn resource_names(random: &mut Random, _: &Names, pod: &mut Value) {
+    let first = random.below(100_000);
+    for number in first..first + *random.pick(&[1, 300, 3_000]) {
+        let name = format!("example.com/r{number}");
+        pod["spec"]["containers"][0]["resources"]["limits"][name] = Value::from("1");
+    }
 }
 
 /// Many containers, with init containers and sidecars among them.

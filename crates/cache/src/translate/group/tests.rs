@@ -65,6 +65,16 @@ fn invalid_tree_makes_the_group_invalid() {
         fault(r#"[{"name":"A","minMember":1},{"name":"b","parent":"A"}]"#).is_some(),
         "parents are lower-cased"
     );
+    let chain = |levels: usize| {
+        let of = |level: usize| match level.checked_sub(1) {
+            Some(parent) => format!(r#"{{"name":"s{level}","parent":"s{parent}"}}"#),
+            None => r#"{"name":"s0"}"#.to_owned(),
+        };
+        let sub_groups: Vec<String> = (0..levels).map(of).collect();
+        fault(&format!("[{}]", sub_groups.join(",")))
+    };
+    assert_eq!(chain(64), None);
+    assert!(chain(65).unwrap().contains("`s64` is on a level below the 64th"));
 }
 
 #[test]

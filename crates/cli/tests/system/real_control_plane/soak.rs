@@ -12,6 +12,7 @@
 mod audit_log;
 mod faults;
 mod laws;
+mod memory;
 mod observer;
 mod workloads;
 
@@ -24,6 +25,7 @@ use kai_clock::Stopwatch;
 use kai_kubetest::control_plane::Programs;
 use kai_sim::NodeGroup;
 use kai_sim::node::Taint;
+use memory::Memory;
 use observer::Observer;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
@@ -104,19 +106,20 @@ async fn soak(plane: &Arc<Plane>, time: Duration, seed: u64) {
     let mut random = Random(ChaCha8Rng::seed_from_u64(seed));
     let mut workloads = Workloads::prepare(&cluster, with_claims).await;
     let mut faults = Faults::new();
-    let mut peaks = Peaks::default();
+    let mut memory = Memory::default();
     let watch = Stopwatch::start();
     let (mut phases, mut quiet_times) = (0, Vec::new());
     while watch.elapsed() < time {
         phases += 1;
         println!("{:7.1} s phase {phases}: workloads and faults", watch.elapsed().as_secs_f64());
         let end = (watch.elapsed() + PHASE).min(time);
-        disturb(&cluster, &observer, &mut random, &mut workloads, &mut faults, (&watch, end)).await;
+        let mut run = Run { random: &mut random, workloads: &mut workloads, faults: &mut faults, memory: &mut memory };
+        disturb(&cluster, &observer, &mut run, (&watch, end)).await;
         println!("{:7.1} s no more faults", watch.elapsed().as_secs_f64());
         let becoming_quiet = Stopwatch::start();
         become_quiet(&cluster, &observer, &mut workloads, &mut faults).await;
         quiet_times.push(becoming_quiet.elapsed().as_secs());
-        peaks.read(plane);
+        memory.quiet(plane);
         println!("{:7.1} s quiet: {}", watch.elapsed().as_secs_f64(), observer.progress());
     }
     workloads.delete_all(&cluster).await;
@@ -133,25 +136,36 @@ async fn soak(plane: &Arc<Plane>, time: Duration, seed: u64) {
     println!("  faults: {}", faults.summary());
     println!("  observed: {}", observer.summary());
     println!("  audit log: {}", log.summary());
-    println!("  peak memory: {}", peaks.summary());
+    println!("  memory: {}", memory.summary());
+    memory.assert_bounded();
+}
+
+/// What changes during a run.
+struct Run<'a> {
+    random: &'a mut Random,
+    workloads: &'a mut Workloads,
+    faults: &'a mut Faults,
+    memory: &'a mut Memory,
 }
 
 /// Changes workloads and causes faults until `end`.
 async fn disturb(
     cluster: &Soak,
     observer: &Observer,
-    random: &mut Random,
-    workloads: &mut Workloads,
-    faults: &mut Faults,
+    run: &mut Run<'_>,
     (watch, end): (&Stopwatch, Duration),
 ) {
+    let Run { random, workloads, faults, memory } = run;
     let say = |what: &str| println!("{:7.1} s {what}", watch.elapsed().as_secs_f64());
     let (mut next_fault, mut next_progress) =
         (watch.elapsed() + FAULT_PERIOD, watch.elapsed() + PROGRESS_PERIOD);
     while watch.elapsed() < end {
         workloads.change(cluster, random).await;
         if watch.elapsed() >= next_fault {
-            say(&faults.cause(cluster, random).await);
+            memory.begin(&cluster.backend);
+            let caused = faults.cause(cluster, random).await;
+            say(&caused);
+            memory.name(&caused);
             next_fault = watch.elapsed() + FAULT_PERIOD;
         }
         for what in faults.end_due(cluster).await {
@@ -186,26 +200,4 @@ async fn become_quiet(cluster: &Soak, observer: &Observer, workloads: &mut Workl
     observer.wait_until_quiet(QUIET_WITHIN, incomplete).await;
     observer.assert_holds();
     plane.assert_no_panic();
-}
-
-/// The highest memory use of each component in MiB.
-#[derive(Default)]
-struct Peaks(std::collections::BTreeMap<String, u64>);
-
-impl Peaks {
-    /// Reads it from the operating system, where that has it.
-    fn read(&mut self, plane: &Plane) {
-        for (name, process) in plane.component_processes() {
-            let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-            let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().split(' ').next());
-            let peak: u64 = peak.and_then(|kib| kib.parse().ok()).unwrap_or(0) / 1024;
-            let known = self.0.entry(name).or_default();
-            *known = peak.max(*known);
-        }
-    }
-
-    fn summary(&self) -> String {
-        let peaks: Vec<String> = self.0.iter().map(|(name, mib)| format!("{name} {mib} MiB")).collect();
-        peaks.join(", ")
-    }
 }

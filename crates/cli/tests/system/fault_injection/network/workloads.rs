@@ -6,15 +6,20 @@ use crate::test_cluster::{PodBuilder, TestCluster};
 use kai_runtime::kind::{JOB, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS};
 use kai_sim::NodeGroup;
 use kai_sim::controllers::persistent_volume::PROVISIONER;
+use kai_sim::node::Taint;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::Rng;
 use serde_json::json;
 
 const CLASS: &str = "on-first-use";
 
-/// One node whose GPUs are devices of a `ResourceSlice`; there are as many as all rounds claim.
+const TAINT: &str = "example.com/devices";
+
+/// One node whose GPUs are devices of a `ResourceSlice`; there are as many as all rounds claim. Its taint keeps pods away that
+/// request GPUs without a claim: as in KAI, the devices count as GPUs of the node.
 pub(super) fn nodes_with_claims() -> NodeGroup {
-    NodeGroup { name: "devices".to_owned(), dra: true, ..NodeGroup::gpu_nodes(1, 6) }
+    let taint = Taint { key: TAINT.to_owned(), value: String::new(), effect: "NoSchedule".to_owned() };
+    NodeGroup { name: "devices".to_owned(), dra: true, taints: vec![taint], ..NodeGroup::gpu_nodes(1, 6) }
 }
 
 /// Creates what the workloads refer to.
@@ -42,7 +47,9 @@ pub(super) async fn submit(cluster: &TestCluster, rng: &mut ChaCha8Rng, round: u
             1
         }
         1 => {
-            cluster.create_pod(resource_claims::templated_user(&format!("claims-{round}"))).await;
+            let user = resource_claims::templated_user(&format!("claims-{round}"));
+            let tolerations = json!([{"key": TAINT, "operator": "Exists"}]);
+            cluster.create_pod(user.spec_field("tolerations", tolerations)).await;
             1
         }
         2 => {
