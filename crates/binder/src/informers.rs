@@ -53,7 +53,9 @@ pub(crate) fn informers() -> Informers {
 }
 
 /// The annotations of pods that the binder reads.
-const ANNOTATIONS: [&str; 5] = [
+const ANNOTATIONS: [&str; 7] = [
+    annotation::GPU_FRACTION,
+    annotation::GPU_MEMORY,
     annotation::SHARED_GPU_CONFIG_MAP,
     annotation::GPU_FRACTION_CONTAINER,
     annotation::GPU_FRACTION_NUM_DEVICES,

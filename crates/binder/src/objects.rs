@@ -1,7 +1,7 @@
 //! Accessors for the typed objects that the binder reads.
 
 use k8s_openapi::api::core::v1::Pod;
-use kai_api::well_known::label;
+use kai_api::well_known::{annotation as annotations, label};
 use kai_runtime::Key;
 use kube::ResourceExt;
 
@@ -48,6 +48,12 @@ pub(crate) fn phase(pod: &Pod) -> &str {
 /// Whether all containers have terminated for good, so that the pod holds no device.
 pub(crate) fn is_terminal(pod: &Pod) -> bool {
     kai_object::is_terminal_phase(phase(pod))
+}
+
+/// Whether a pod requests a part of a GPU. The label of a GPU group alone does not make a pod its user: any tenant may write
+/// it, and would keep the GPU reserved.
+pub(crate) fn shares_gpus(pod: &Pod) -> bool {
+    [annotations::GPU_FRACTION, annotations::GPU_MEMORY].iter().any(|name| !annotation(pod, name).is_empty())
 }
 
 /// The GPU groups in the labels of a pod, sorted: the label of a single device and those of several.

@@ -20,7 +20,7 @@ use crate::error::{ApiContext as _, Error, Result};
 use crate::informers::{BY_GROUP, SHARING_ON};
 use crate::objects::{
     annotation, gpu_groups, is_bound, is_terminal, is_terminating, key, name, namespace, node_name, phase,
-    uid,
+    shares_gpus, uid,
 };
 use crate::options::Options;
 use decision::{Decision, decide};
@@ -228,6 +228,7 @@ impl Reservations {
         pods.retain(|pod| {
             namespace(&**pod) != self.options.reservation_namespace
                 && key(&**pod) != target.pod
+                && shares_gpus(pod)
                 && is_bound(pod)
                 && !is_terminal(pod)
         });
@@ -330,7 +331,8 @@ impl Reservations {
         let pods = pods.during(|| format!("list the pods of node `{node}`"))?.items;
         let users = pods
             .iter()
-            .filter(|pod| namespace(*pod) != self.options.reservation_namespace && !is_terminal(pod));
+            .filter(|pod| namespace(*pod) != self.options.reservation_namespace)
+            .filter(|pod| !is_terminal(pod) && shares_gpus(pod));
         Ok(users.flat_map(gpu_groups).map(str::to_owned).collect())
     }
 

@@ -6,7 +6,7 @@
 use super::{Progress, progress};
 use crate::attempt;
 use crate::bind_target::{BindTarget, StoredRequest};
-use crate::objects::{is_bound, is_terminal, is_terminating, key, namespace, node_name, uid};
+use crate::objects::{is_bound, is_terminal, is_terminating, key, namespace, node_name, shares_gpus, uid};
 use k8s_openapi::api::core::v1::Pod;
 use kai_api::well_known::annotation;
 use kai_runtime::Key;
@@ -61,8 +61,9 @@ pub(crate) fn decide(
     };
     let open: Vec<&BindTarget> = targets.iter().copied().filter(|target| is_open(target)).collect();
     // An unbound pod without an open request has the label of an earlier attempt.
-    let uses =
-        |pod: &Pod| !is_terminal(pod) && (is_bound(pod) || open.iter().any(|target| target.pod == key(pod)));
+    let is_target = |targets: &[&BindTarget], pod: &Pod| targets.iter().any(|target| target.pod == key(pod));
+    let holds = |pod: &Pod| is_bound(pod) && (shares_gpus(pod) || is_target(&targets, pod));
+    let uses = |pod: &Pod| !is_terminal(pod) && (holds(pod) || is_target(&open, pod));
     let users: Vec<Arc<Pod>> = others.into_iter().filter(|pod| uses(pod)).collect();
     if users.is_empty() {
         let unused = open.is_empty() && !reservations.is_empty();
@@ -115,8 +116,10 @@ mod tests {
     const RESERVED: &str = "kai-resource-reservation";
 
     fn pod(namespace: &str, name: &str, phase: &str, node: &str) -> Arc<Pod> {
+        let annotations = json!({annotation::GPU_FRACTION: "0.5"});
         let pod = json!({
-            "metadata": {"namespace": namespace, "name": name}, "spec": {"nodeName": node}, "status": {"phase": phase},
+            "metadata": {"namespace": namespace, "name": name, "annotations": annotations},
+            "spec": {"nodeName": node}, "status": {"phase": phase},
         });
         Arc::new(serde_json::from_value(pod).unwrap())
     }
@@ -167,6 +170,13 @@ mod tests {
         );
         check(&[reservation("Running")], &[], "delete reservations", &["reservation"]);
         check(&[reservation("Failed")], &[], "delete reservations", &["reservation"]);
+    }
+
+    #[test]
+    fn pod_that_shares_no_gpu_does_not_keep_the_reservation_by_its_label() {
+        let mut labelled = (*pod("x", "a", "Running", "n")).clone();
+        labelled.metadata.annotations = None;
+        check(&[reservation("Running"), Arc::new(labelled)], &[], "delete reservations", &["reservation"]);
     }
 
     #[test]

@@ -375,12 +375,14 @@ impl Cluster {
         }
     }
 
-    /// Whether a reservation pod is orphaned: it names its GPU group, and no other pod on its node is in that group.
+    /// Whether a reservation pod is orphaned: it names its GPU group, and no pod on its node shares that GPU. The label of the
+    /// group alone does not count, as any pod may have it.
     fn is_orphaned(&self, pod: PodIdx, on_node: &[PodIdx]) -> bool {
         let p = &self.pods[pod];
         let shares = |other: &PodIdx| {
             let other = &self.pods[*other];
             other.utility != Some(Utility::Reservation)
+                && self.shapes[other.shape].is_shared()
                 && other.observed_gpu_groups.iter().any(|group| p.observed_gpu_groups.contains(group))
         };
         p.utility == Some(Utility::Reservation)

@@ -163,6 +163,7 @@ scenarios! {
     reclaimed_pods_are_not_reclaimed_back
     reclaimer_stays_within_its_share_of_every_resource
     request_beyond_every_node_is_unschedulable
+    reservation_pod_is_not_covered_by_a_label
     reservation_pod_without_consumers_still_holds_its_gpu
     reservation_pods_are_not_counted_twice
     resource_names_ending_in_gpu_are_not_gpus
