@@ -167,7 +167,11 @@ impl BindRequestStatus {
     /// The `reason` from which [`drained_gpu_groups`](Self::drained_gpu_groups) reads these groups; empty without groups.
     pub fn drained_reason<'a>(groups: impl IntoIterator<Item = &'a str>) -> String {
         let groups: Vec<&str> = groups.into_iter().collect();
-        if groups.is_empty() { String::new() } else { format!("{}{}", Self::RESERVATION_LOST, groups.join(", ")) }
+        if groups.is_empty() {
+            String::new()
+        } else {
+            format!("{}{}", Self::RESERVATION_LOST, groups.join(", "))
+        }
     }
 }
 

@@ -9,7 +9,7 @@
 use crate::ids::{Idx, IndexVec, Sym};
 use crate::input::{self, AmountList};
 use crate::intern::Interner;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::ops::{AddAssign, Index, IndexMut, SubAssign};
 
@@ -183,6 +183,7 @@ impl std::fmt::Debug for Amounts {
 #[derive(Clone, Debug)]
 pub struct Dims {
     names: IndexVec<Dim, Sym>,
+    by_name: FxHashMap<Sym, Dim>,
     mig: IndexVec<Dim, Option<MigProfile>>,
     /// The dimension of [`UNOFFERED`].
     unoffered: Option<Dim>,
@@ -219,14 +220,24 @@ pub fn is_mig(resource: &str) -> bool {
 impl Dims {
     /// The four fixed dimensions.
     pub fn new(names: &mut Interner) -> Self {
-        let fixed = [input::CPU, input::MEMORY, input::GPU, input::PODS];
-        Self {
-            names: fixed.iter().map(|n| names.intern(n)).collect(),
-            mig: fixed.iter().map(|_| None).collect(),
+        let mut dims = Self {
+            names: IndexVec::new(),
+            by_name: FxHashMap::default(),
+            mig: IndexVec::new(),
             unoffered: None,
             shared: FxHashSet::default(),
             has_offered_shared: false,
+        };
+        for name in [input::CPU, input::MEMORY, input::GPU, input::PODS] {
+            dims.push(names.intern(name), None);
         }
+        dims
+    }
+    fn push(&mut self, name: Sym, mig: Option<MigProfile>) -> Dim {
+        let dim = self.names.push(name);
+        self.mig.push(mig);
+        self.by_name.insert(name, dim);
+        dim
     }
     /// Number of dimensions.
     pub fn len(&self) -> usize {
@@ -246,8 +257,7 @@ impl Dims {
             return None;
         }
         self.has_offered_shared |= self.shared.contains(&sym);
-        self.mig.push(MigProfile::parse(name));
-        Some(self.names.push(sym))
+        Some(self.push(sym, MigProfile::parse(name)))
     }
     /// The dimension of a resource that a pod requests.
     pub fn requested(&mut self, name: &str, names: &mut Interner) -> Dim {
@@ -256,15 +266,13 @@ impl Dims {
             return dim;
         }
         if self.names.len() < REQUESTED_MAX {
-            self.mig.push(MigProfile::parse(name));
-            return self.names.push(sym);
+            return self.push(sym, MigProfile::parse(name));
         }
         self.shared.insert(sym);
         if let Some(dim) = self.unoffered {
             return dim;
         }
-        self.mig.push(None);
-        let dim = self.names.push(names.intern(UNOFFERED));
+        let dim = self.push(names.intern(UNOFFERED), None);
         self.unoffered = Some(dim);
         dim
     }
@@ -279,7 +287,7 @@ impl Dims {
     }
     /// The dimension of a resource name, if it exists.
     pub fn find(&self, name: Sym) -> Option<Dim> {
-        self.names.iter().position(|&n| n == name).map(Dim::new)
+        self.by_name.get(&name).copied()
     }
     /// The name of a dimension.
     pub fn name(&self, dim: Dim) -> Sym {

@@ -245,7 +245,9 @@ fn foreign_owner(map: &ConfigMap, pod: &Pod) -> Option<String> {
     if owners.is_empty() {
         let keys = map.data.iter().flat_map(BTreeMap::keys);
         let mut keys = keys.chain(map.binary_data.iter().flat_map(BTreeMap::keys));
-        return keys.find(|key| !KEYS.contains(&key.as_str())).map(|key| format!("no pod, for its key `{key}`,"));
+        return keys
+            .find(|key| !KEYS.contains(&key.as_str()))
+            .map(|key| format!("no pod, for its key `{key}`,"));
     }
     let is_own = |owner: &OwnerReference| owner.kind == "Pod" && owner.name == name(pod);
     let foreign = owners.iter().find(|owner| !is_own(owner))?;

@@ -6,7 +6,9 @@ use crate::finding::Report;
 use crate::object::{CsiNode, Node, NodeResourceTopology};
 use crate::settings::Settings;
 use kai_api::well_known::label;
-use kai_engine::input::{GpuMemory, MigStrategy, NodeCondition, NodeDriverLimit, NodeInput, Taint};
+use kai_engine::input::{
+    self, AmountList, GpuMemory, MigStrategy, NodeCondition, NodeDriverLimit, NodeInput, Taint,
+};
 
 /// GPU memory labels from this value on are in bytes instead of MiB.
 const BYTES_FROM: i64 = 1_048_576;
@@ -18,6 +20,10 @@ pub fn is_selected(node: &Node, settings: &Settings) -> bool {
         && (!settings.restrict_nodes || has(&settings.cpu_worker_label) || has(&settings.gpu_worker_label))
 }
 
+/// Resources of one node besides the usual ones. All nodes together may have 65,535, and every vector is as long as its last
+/// one.
+const RESOURCES_MAX: usize = 256;
+
 /// Translates a node together with its NUMA zones and CSI drivers.
 pub fn translate(
     node: &Node,
@@ -26,7 +32,8 @@ pub fn translate(
     settings: &Settings,
     report: &mut Report<'_>,
 ) -> NodeInput {
-    let allocatable = Totals::read(&node.status.allocatable, "status.allocatable", report).into_list();
+    let mut allocatable = Totals::read(&node.status.allocatable, "status.allocatable", report).into_list();
+    limit_resources(&mut allocatable, report);
     NodeInput {
         name: node.metadata.name.to_text(),
         labels: selector::labels(&node.metadata.labels),
@@ -68,7 +75,24 @@ pub fn bad_conditions(node: &Node) -> Vec<NodeCondition> {
 }
 
 /// Memory of each GPU from its label, in MiB or, for large values, in bytes; floored to a multiple of 100 as in KAI.
-pub fn gpu_memory(node: &Node, report: &mut Report<'_>) -> GpuMemory {
+pub fn limit_resources(allocatable: &mut AmountList, report: &mut Report<'_>) {
+    let offered = allocatable.len();
+    let is_usual = |name: &str| matches!(name, input::CPU | input::MEMORY | input::GPU | input::PODS);
+    let mut others = 0;
+    allocatable.retain(|(name, _)| {
+        others += usize::from(!is_usual(name));
+        is_usual(name) || others <= RESOURCES_MAX
+    });
+    if allocatable.len() < offered {
+        report.warn(
+            "status.allocatable",
+            format!("there are {offered} resources, of which {} count", allocatable.len()),
+            "let the device plugins of the node offer fewer resources",
+        );
+    }
+}
+
+fn gpu_memory(node: &Node, report: &mut Report<'_>) -> GpuMemory {
     let Some(text) = node.metadata.label(label::GPU_MEMORY) else {
         return GpuMemory::default();
     };

@@ -125,7 +125,8 @@ fn gpus<'a>(
         }
         for group in held.gpu_groups.iter().filter(|g| drained.contains(g.as_str())) {
             let pod = before.pod_key(held.pod);
-            let what = format!("pod `{pod}` shares GPU `{group}` of node `{name}`, which has lost its reservation");
+            let what =
+                format!("pod `{pod}` shares GPU `{group}` of node `{name}`, which has lost its reservation");
             findings.add(Invariant::GpuMemory, what);
         }
         for group in held.gpu_groups.iter().filter(|g| memory[g.as_str()] > n.gpu_memory.mib) {

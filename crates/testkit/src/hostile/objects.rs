@@ -330,8 +330,11 @@ fn bind_request(random: &mut Random, names: &Names, number: usize) -> HostileObj
     }
     let mut request = object(BIND_REQUEST, &format!("bind-{number}"), json!({"spec": spec}));
     if random.one_in(3) {
-        let reason =
-            if random.one_in(2) { format!("GPUReservationLost: a, {}", text::any(random)) } else { text::any(random) };
+        let reason = if random.one_in(2) {
+            format!("GPUReservationLost: a, {}", text::any(random))
+        } else {
+            text::any(random)
+        };
         request.status = Some(json!({
             "phase": *random.pick(&["Succeeded", "Failed", "Pending", ""]), "reason": reason,
             "failedAttempts": text::small_integer(random),

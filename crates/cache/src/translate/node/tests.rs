@@ -46,6 +46,20 @@ fn gpu_memory_is_floored_and_bytes_are_recognised() {
 }
 
 #[test]
+fn node_with_very_many_resources_offers_a_part_of_them() {
+    let many: Vec<String> = (0..3_000).map(|number| format!(r#""example.com/r{number}":"1""#)).collect();
+    let offering =
+        |more: &str| node(&format!(r#"{{"status":{{"allocatable":{{"memory":"1Gi","cpu":"4"{more}}}}}}}"#));
+    let (input, fields) = read(&offering(&format!(",{}", many.join(","))));
+    let names: Vec<&str> = input.allocatable.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names.len(), 258);
+    assert!(names.contains(&"cpu") && names.contains(&"memory"), "{names:?}");
+    assert_eq!(fields, ["status.allocatable"]);
+    let (input, fields) = read(&offering(""));
+    assert_eq!((input.allocatable.len(), fields.len()), (2, 0));
+}
+
+#[test]
 fn invalid_labels_and_taints_are_reported() {
     let invalid = node(
         r#"{"metadata":{"name":"n","labels":{"nvidia.com/gpu.count":"many","nvidia.com/mig.strategy":"wild",

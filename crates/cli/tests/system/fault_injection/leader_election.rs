@@ -1,8 +1,8 @@
 //! Two replicas of every component, and leases that get lost: a former leader does not write, and no pod is bound twice.
 
 use super::{
-    GPUS, InvariantChecker, NODES, assert_no_panic, cache_consistency, converge, delete_pod, in_virtual_time, seeds_from,
-    submit,
+    GPUS, InvariantChecker, NODES, assert_no_panic, cache_consistency, converge, delete_pod, in_virtual_time,
+    seeds_from, submit,
 };
 use crate::high_availability::{self, Clocks, REPLICAS, Terms};
 use crate::hostile_tenants::observation;

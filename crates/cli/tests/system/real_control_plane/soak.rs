@@ -113,7 +113,8 @@ async fn soak(plane: &Arc<Plane>, time: Duration, seed: u64) {
         phases += 1;
         println!("{:7.1} s phase {phases}: workloads and faults", watch.elapsed().as_secs_f64());
         let end = (watch.elapsed() + PHASE).min(time);
-        let mut run = Run { random: &mut random, workloads: &mut workloads, faults: &mut faults, memory: &mut memory };
+        let mut run =
+            Run { random: &mut random, workloads: &mut workloads, faults: &mut faults, memory: &mut memory };
         disturb(&cluster, &observer, &mut run, (&watch, end)).await;
         println!("{:7.1} s no more faults", watch.elapsed().as_secs_f64());
         let becoming_quiet = Stopwatch::start();
