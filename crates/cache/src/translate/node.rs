@@ -74,8 +74,7 @@ pub fn bad_conditions(node: &Node) -> Vec<NodeCondition> {
     bad
 }
 
-/// Memory of each GPU from its label, in MiB or, for large values, in bytes; floored to a multiple of 100 as in KAI.
-pub fn limit_resources(allocatable: &mut AmountList, report: &mut Report<'_>) {
+fn limit_resources(allocatable: &mut AmountList, report: &mut Report<'_>) {
     let offered = allocatable.len();
     let is_usual = |name: &str| matches!(name, input::CPU | input::MEMORY | input::GPU | input::PODS);
     let mut others = 0;
@@ -92,7 +91,8 @@ pub fn limit_resources(allocatable: &mut AmountList, report: &mut Report<'_>) {
     }
 }
 
-fn gpu_memory(node: &Node, report: &mut Report<'_>) -> GpuMemory {
+/// Memory of each GPU from its label, in MiB or, for large values, in bytes; floored to a multiple of 100 as in KAI.
+pub fn gpu_memory(node: &Node, report: &mut Report<'_>) -> GpuMemory {
     let Some(text) = node.metadata.label(label::GPU_MEMORY) else {
         return GpuMemory::default();
     };
