@@ -52,9 +52,9 @@ pub async fn run(mut process: Process, options: Options) {
     informers.start(&process.api, &process.health, &mut process.tasks);
     let context = Context::of(&process, informers);
     let grouper = Arc::new(Grouper {
+        reader: Reader::new(process.api.clone(), process.recorder.clone(), options.own_rules.is_empty()),
         options,
         recorder: process.recorder.clone(),
-        reader: Reader::new(process.api.clone(), process.recorder.clone()),
         reconciled: Mutex::default(),
         failures: Mutex::default(),
         writing: KeyedLocks::default(),

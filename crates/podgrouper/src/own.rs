@@ -107,6 +107,10 @@ impl OwnRules {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// The rule of a kind: of its version, else of any version.
     pub(crate) fn find(&self, group: &str, version: &str, kind: &str) -> Option<Call<'_>> {
         let of = |version: Option<&str>| {

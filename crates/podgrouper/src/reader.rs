@@ -14,7 +14,7 @@ use kai_runtime::kind::{Key, POD, ResourceKind, group_path};
 use kai_runtime::url::query_value;
 use parking_lot::Mutex;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +40,8 @@ type RefusalId = (String, String, String);
 pub struct Reader {
     api: Api,
     recorder: Recorder,
+    /// Whether only the rules of the table read the objects, so that what they do not read can be left out.
+    is_trimmed: bool,
     resources: Resources,
     cache: Mutex<BTreeMap<Id, Cached>>,
     /// Objects that are being read: the pods of a gang are reconciled at the same time, and one read is enough.
@@ -80,10 +82,11 @@ const REPORTED_MAX: usize = 1_000;
 const KARTAS_FRESH: Duration = Duration::from_secs(10);
 
 impl Reader {
-    pub fn new(api: Api, recorder: Recorder) -> Self {
+    pub fn new(api: Api, recorder: Recorder, is_trimmed: bool) -> Self {
         Self {
             api,
             recorder,
+            is_trimmed,
             resources: Resources::default(),
             cache: Mutex::default(),
             reading: KeyedLocks::default(),
@@ -178,7 +181,14 @@ impl Reader {
         let (kind, name) = (wanted.kind.to_owned(), wanted.name.to_owned());
         let namespace = if resource.namespaced { wanted.namespace } else { "" };
         match self.api.get_dynamic(resource, &Key::new(namespace, wanted.name)).await {
-            Ok(object) => read_object(object).map_err(|source| Error::Invalid { kind, name, source }),
+            Ok(object) => {
+                let mut object =
+                    read_object(object).map_err(|source| Error::Invalid { kind, name, source })?;
+                if self.is_trimmed && has_rule_of_metadata(&object) {
+                    object.data = Value::Object(Map::new());
+                }
+                Ok(object)
+            }
             Err(error) if error.is_not_found() => Err(Error::Gone { kind, name }),
             Err(error) if error.code() == 403 => {
                 let resource = full_name(resource);
@@ -366,6 +376,11 @@ fn full_name(resource: &ResourceKind) -> String {
     format!("{}.{}", resource.plural, resource.group)
 }
 
+/// Whether the rule of a kind reads labels, annotations and owners only. The pod template is most of what a Job takes.
+fn has_rule_of_metadata(object: &OwnerObject) -> bool {
+    ["apps/v1", "batch/v1"].contains(&object.api_version.as_str()) && crate::table::is_known(object)
+}
+
 /// Leaves out what no rule reads.
 fn read_object(object: Value) -> Result<OwnerObject, serde_json::Error> {
     let mut object = OwnerObject::deserialize(object)?;
@@ -444,6 +459,20 @@ mod tests {
         ]});
         assert_eq!(described(&listed, "batch/v1", "Job"), Some(JOB));
         assert_eq!(described(&listed, "batch/v1", "CronJob"), None);
+    }
+
+    #[test]
+    fn only_kinds_of_kubernetes_are_grouped_by_their_metadata_alone() {
+        let of = |api_version: &str, kind: &str| {
+            let object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}});
+            has_rule_of_metadata(&serde_json::from_value(object).unwrap())
+        };
+        for kind in ["Deployment", "ReplicaSet", "StatefulSet"] {
+            assert!(of("apps/v1", kind), "{kind}");
+        }
+        assert!(of("batch/v1", "Job") && of("batch/v1", "CronJob"));
+        // A Karta may describe other kinds by any field.
+        assert!(!of("apps/v1", "DaemonSet") && !of("kubeflow.org/v1", "TFJob") && !of("v1", "ConfigMap"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use kai_cli::embedded;
 use kai_components::{ComponentOptions, install};
 use kai_engine::plugin::PluginSet;
 use kai_object as object;
-use kai_runtime::kind::{JOB, POD};
+use kai_runtime::kind::{EVENT, JOB, POD};
 use kai_scheduler::resources::{POD_GROUP, QUEUE};
 use kai_sim::{Cluster, NodeGroup};
 use kai_testkit::console::matches_example;
@@ -74,7 +74,7 @@ impl TestCluster {
     }
 
     async fn create(&self, object: Value) {
-        let known = [POD, JOB, QUEUE.clone(), POD_GROUP.clone()];
+        let known = [POD, JOB, EVENT, QUEUE.clone(), POD_GROUP.clone()];
         let kind = known.iter().find(|kind| object["kind"] == *kind.kind).expect("the kind is known");
         let namespace = if kind.namespaced { "default" } else { "" };
         self.cluster.api().create_dynamic(kind, namespace, &object).await.expect("the server takes it");

@@ -120,7 +120,7 @@ async fn malformed_setting_without_effect_is_reported_once_on_the_workload() {
     let labels = json!({"kai.scheduler/preemptibility": "maybe", "priorityClassName": "no-such-class"});
     let annotations =
         json!({"kai.scheduler/preemption-delay": "soon", "kai.scheduler/batch-min-member": "2"});
-    test.create(&k::JOB, job("odd", 2, &labels, &annotations)).await;
+    test.create(&k::JOB, job("malformed", 2, &labels, &annotations)).await;
     test.sleep(200.0).await;
     let groups = test.list(&k::POD_GROUP).await;
     assert_eq!((groups.len(), &groups[0]["spec"]["minMember"]), (1, &json!(2)), "{groups:#?}");
@@ -129,7 +129,7 @@ async fn malformed_setting_without_effect_is_reported_once_on_the_workload() {
         events.iter().filter(|event| event["reason"] == "PodGrouperWarning").collect();
     assert_eq!(warnings.len(), 1, "{events:#?}");
     assert_eq!(warnings[0]["involvedObject"]["kind"], "Job");
-    assert_eq!(warnings[0]["involvedObject"]["name"], "odd");
+    assert_eq!(warnings[0]["involvedObject"]["name"], "malformed");
     let message = object::str_at(warnings[0], "/message");
     for part in ["`soon`, which is no duration", "is `maybe` and has no effect", "`no-such-class`"] {
         assert!(message.contains(part), "{message}");
