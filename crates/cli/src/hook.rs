@@ -6,6 +6,7 @@ use crate::args::{Hook, HookCommand};
 use anyhow::{Context, Result, bail};
 use kai_api::crds;
 use kai_api::well_known::{annotation, label, label_value};
+use kai_components::COMPONENTS;
 use kai_runtime::api::Api;
 use kai_runtime::connect;
 use kai_runtime::url::query_value;
@@ -154,7 +155,13 @@ async fn clean_up(api: &Api, namespace: &str, config: Option<&str>) -> Result<St
     let managed = format!("{}={}", label::MANAGED_BY, label_value::KAI_OPERATOR);
     let deployments = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
     let query = format!("?labelSelector={}", query_value(&managed));
+    let deployed = api.send("GET", &format!("{deployments}{query}"), None).await;
+    let deployed = deployed.with_context(|| format!("cannot list `{deployments}`"))?;
     delete_listed(api, &deployments, &query, |_| true, &mut done).await?;
+    for lease in leases(&deployed) {
+        let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{lease}");
+        delete(api, &path).await.with_context(|| format!("cannot delete `{path}`"))?;
+    }
     for (group, plural) in OF_SHARDS {
         let path = format!("/{group}/namespaces/{namespace}/{plural}");
         delete_listed(api, &path, "", belongs_to_shard, &mut done).await?;
@@ -166,6 +173,26 @@ async fn clean_up(api: &Api, namespace: &str, config: Option<&str>) -> Result<St
         done.push(format!("deleted Config {name}"));
     }
     Ok(lines(&done))
+}
+
+/// Names of the leases of all components, and of the schedulers in a list of Deployments: each shard has one of its own.
+fn leases(deployments: &Value) -> Vec<String> {
+    let mut names: Vec<String> =
+        COMPONENTS.iter().filter_map(|spec| spec.lease.as_ref()).map(|lease| lease.name.to_owned()).collect();
+    for deployment in deployments.get("items").and_then(Value::as_array).into_iter().flatten() {
+        let args = deployment.pointer("/spec/template/spec/containers/0/args").and_then(Value::as_array);
+        let flag = |name: &str| {
+            args.into_iter().flatten().find_map(|arg| arg.as_str()?.strip_prefix(name)?.strip_prefix('='))
+        };
+        match (flag("--scheduler-name"), flag("--partition-label-value")) {
+            (Some(scheduler), Some("")) => names.push(scheduler.to_owned()),
+            (Some(scheduler), Some(partition)) => names.push(format!("{scheduler}-{partition}")),
+            _ => {}
+        }
+    }
+    names.sort();
+    names.dedup();
+    names
 }
 
 /// Deletes those objects of a list that `is_ours` picks.
@@ -220,6 +247,18 @@ mod tests {
 
     async fn get(api: &Api, path: &str) -> Value {
         api.send("GET", path, None).await.expect("the object exists")
+    }
+
+    #[test]
+    fn leases_of_all_components_and_shards_are_known() {
+        let scheduler = |partition: &str| {
+            let args = ["--scheduler-name=ours".to_owned(), format!("--partition-label-value={partition}")];
+            json!({"spec": {"template": {"spec": {"containers": [{"args": args}]}}}})
+        };
+        let names = leases(&json!({"items": [scheduler(""), scheduler("fast")]}));
+        for lease in ["ours", "ours-fast", "kai-scheduler"] {
+            assert!(names.iter().any(|name| name == lease), "{lease} is not in {names:?}");
+        }
     }
 
     #[tokio::test]

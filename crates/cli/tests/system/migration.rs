@@ -104,7 +104,7 @@ async fn installed_by_kai(cluster: &TestCluster) -> Vec<(ResourceKind, Value)> {
 }
 
 /// Serves the webhooks under the names of their Services, whichever pods are behind them.
-fn serve_webhooks(cluster: &Cluster) {
+pub(crate) fn serve_webhooks(cluster: &Cluster) {
     let api = cluster.api().clone();
     let routers = [
         ("admission", pod::router(pod_options()).merge(topology::router())),

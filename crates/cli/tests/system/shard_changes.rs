@@ -1,5 +1,6 @@
 //! A shard is changed while pods are scheduled: the operator writes the configuration, and the running scheduler takes it over.
 
+use crate::migration;
 use crate::test_cluster::{PodBuilder, TestCluster};
 use kai_api::{Config, SchedulingShard};
 use kai_cli::embedded;
@@ -38,6 +39,7 @@ async fn cluster() -> TestCluster {
         embedded::join(cluster, &options, &PluginSet::builtin())
     })
     .await;
+    migration::serve_webhooks(&cluster.backend);
     for name in [INSTALLATION, "kai-resource-reservation", "kai-scale-adjust"] {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         cluster.api().ensure_dynamic(&NAMESPACE, "", &namespace).await.unwrap();
@@ -72,7 +74,7 @@ fn metric(cluster: &TestCluster, name: &str) -> f64 {
     let families = incarnations[0].gather();
     let family = families.iter().find(|family| family.name() == name).unwrap_or_else(|| panic!("no {name}"));
     let metric = &family.get_metric()[0];
-    metric.get_counter().value() + metric.get_gauge().value()
+    metric.get_counter().get_value() + metric.get_gauge().get_value()
 }
 
 async fn nodes_of(cluster: &TestCluster, prefix: &str) -> BTreeSet<String> {
