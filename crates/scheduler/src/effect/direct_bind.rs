@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 
 /// Write queue slot of the Binding.
 pub(crate) const SLOT: &str = "binding";
-/// Annotation of volume claims whose binding is complete.
-const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+/// The phase of volume claims whose binding is complete.
+const CLAIM_BOUND: &str = "Bound";
 
 /// Whether GPUs of a node are shared, or kept for pods that share them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,9 +62,10 @@ fn has_bound_volumes(pod: &Pod, objects: &Objects) -> bool {
         }
         let Some(claim) = &volume.persistent_volume_claim else { return true };
         let key = Key::new(&*pod.metadata.namespace, &*claim.claim_name);
-        objects.persistent_volume_claims.get(&key).is_some_and(|claim| {
-            !claim.spec.volume_name.is_empty() && claim.metadata.annotation(BIND_COMPLETED).is_some()
-        })
+        objects
+            .persistent_volume_claims
+            .get(&key)
+            .is_some_and(|claim| !claim.spec.volume_name.is_empty() && claim.status.phase == CLAIM_BOUND)
     })
 }
 
@@ -120,13 +121,12 @@ mod tests {
         pod.compact();
         let mut objects = Objects::default();
         objects.insert(Object::from(pod));
-        for (name, spec, annotations) in [
-            ("bound", json!({"volumeName": "v"}), json!({BIND_COMPLETED: "yes"})),
-            ("chosen", json!({"volumeName": "v"}), json!({})),
-            ("waiting", json!({}), json!({})),
-        ] {
+        for (name, volume, phase) in
+            [("bound", "v", "Bound"), ("chosen", "v", "Pending"), ("waiting", "", "Pending")]
+        {
             let claim = json!({
-                "metadata": {"name": name, "namespace": "a", "annotations": annotations}, "spec": spec,
+                "metadata": {"name": name, "namespace": "a"}, "spec": {"volumeName": volume},
+                "status": {"phase": phase},
             });
             objects.insert(Object::from(from_value::<PersistentVolumeClaim>(claim).unwrap()));
         }

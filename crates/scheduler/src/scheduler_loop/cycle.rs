@@ -131,7 +131,7 @@ impl SchedulerLoop {
         self.writer.cancel(&(POD, key.clone()), crate::effect::condition::POD_SLOT);
         self.reporter.retries.forget_pod(&key);
         if is_direct {
-            self.post_binding(key, request, created, now);
+            self.post_binding(key, &request, created, now);
         } else {
             self.create_bind_request(key, &request);
         }

@@ -62,12 +62,12 @@ impl SchedulerLoop {
     pub(super) fn post_binding(
         &mut self,
         pod: Key,
-        request: BindRequest,
+        request: &BindRequest,
         created: Option<Timestamp>,
         decided: Timestamp,
     ) {
         let number = self.direct.add(pod.clone(), request.clone(), created, decided);
-        self.submit_binding(pod, number, &request);
+        self.submit_binding(pod, number, request);
     }
 
     fn submit_binding(&self, pod: Key, number: u64, request: &BindRequest) {
@@ -149,20 +149,16 @@ impl SchedulerLoop {
             return Impact::None;
         }
         let is_unbound = found.is_some() && node.is_empty() && text("/metadata/deletionTimestamp").is_none();
-        match error.filter(|_| is_unbound) {
-            Some(error) => {
-                let error = error as &dyn std::error::Error;
-                tracing::warn!(%pod, error, "cannot bind the pod; the binder tries");
-                self.hand_to_binder(pod);
-                Impact::None
-            }
-            // It is gone or bound elsewhere, or the server was restored from a backup.
-            None => {
-                tracing::warn!(%pod, node, "the pod is not bound as decided");
-                self.withdraw_binding(pod);
-                Impact::FreesCapacity
-            }
+        if let Some(error) = error.filter(|_| is_unbound) {
+            let error = error as &dyn std::error::Error;
+            tracing::warn!(%pod, error, "cannot bind the pod; the binder tries");
+            self.hand_to_binder(pod);
+            return Impact::None;
         }
+        // It is gone or bound elsewhere, or the server was restored from a backup.
+        tracing::warn!(%pod, node, "the pod is not bound as decided");
+        self.withdraw_binding(pod);
+        Impact::FreesCapacity
     }
 
     /// Creates the bind request that the pod is assumed by. The binder retries, reports failures and counts them.
