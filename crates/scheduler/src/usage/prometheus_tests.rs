@@ -198,7 +198,7 @@ async fn ledger_and_prometheus_agree_on_the_same_run_within_one_percent() {
         let config = Config::parse(&json!({"usageParams": params}), |_| None).expect("a valid configuration");
         let mut ledger = ledger::Ledger::new(&config);
         ledger.load([]);
-        let at = |ago: i64| Timestamp(end.as_microsecond() - ago * 60_000_000);
+        let at = |ago: i64| kai_units::Timestamp(end.as_microsecond() - ago * 60_000_000);
         for ago in (0..=HISTORY).rev() {
             let held = ["a", "b"].map(|queue| ledger::Allocation {
                 queue,
