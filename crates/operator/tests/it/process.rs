@@ -340,7 +340,9 @@ fn metrics_service_follows_the_leading_scheduler() {
         let schedulers = async || {
             let pods = installation.api().list_dynamic(&kind::POD, NAMESPACE).await.unwrap().items;
             let ours = |pod: &Value| {
-                object::name(pod).starts_with("kai-scheduler-default-") && !object::is_deleting(pod)
+                object::name(pod).starts_with("kai-scheduler-default-")
+                    && !object::is_deleting(pod)
+                    && !object::str_at(pod, "/status/podIP").is_empty()
             };
             pods.into_iter().filter(ours).collect::<Vec<_>>()
         };

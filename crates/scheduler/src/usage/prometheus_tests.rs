@@ -198,14 +198,17 @@ async fn ledger_and_prometheus_agree_on_the_same_run_within_one_percent() {
         let config = Config::parse(&json!({"usageParams": params}), |_| None).expect("a valid configuration");
         let mut ledger = ledger::Ledger::new(&config);
         ledger.load([]);
-        let at = |ago: i64| Timestamp(end.as_microsecond() - ago * 60_000_000);
+        let at = |ago: i64| kai_units::Timestamp(end.as_microsecond() - ago * 60_000_000);
         for ago in (0..=HISTORY).rev() {
             let held = ["a", "b"].map(|queue| ledger::Allocation {
                 queue,
                 half_life: None,
                 amounts: [0.0, 0.0, run(queue, ago)],
             });
-            ledger.observe(at(ago), [0.0, 0.0, 8.0], held.into_iter(), |_| true);
+            // Changes happen between two samples, on average half an interval before the one that shows them; the ledger
+            // observes them at once.
+            let changed = kai_units::Timestamp(at(ago).0 - 30_000_000);
+            ledger.observe(changed, [0.0, 0.0, 8.0], held.into_iter(), |_| true);
         }
         let (ours, theirs) = (ledger.usage(at(0)), database.usage(params.clone()).await.expect("a response"));
         for queue in ["a", "b"] {
