@@ -229,6 +229,8 @@ async fn json_has_the_same_content() {
     assert_eq!((&cells[0]["state"], &cells[0]["part"]), (&json!("shared"), &json!(0.5)));
     assert_eq!(cells[0]["pods"], json!(["default/notebook-0", "default/notebook-1"]));
     assert_eq!(cells[1], json!({"state": "free"}));
+    let json = test.json(&["nodes", "node-2", "--json"]).await;
+    assert_eq!(json["nodes"].as_array().map(Vec::len), Some(1), "names select nodes: {json}");
 
     let json = test.json(&["why", "default/big-1", "--json"]).await;
     let group = &json["groups"][0];
@@ -236,6 +238,10 @@ async fn json_has_the_same_content() {
     assert_eq!(group["record"]["conditions"][0]["node_pool"], "default");
     let events = group["record"]["events"].as_array().expect("a list");
     assert!(events.iter().any(|event| event["about"] == "PodGroup `big`"), "{group}");
+    assert_eq!(
+        group["hints"]["hints"][1]["changes"][0],
+        json!({"change": "add_nodes", "like": "node-1", "count": 2})
+    );
 }
 
 /// The object of a list whose field has this value.
