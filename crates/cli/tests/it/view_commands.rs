@@ -401,6 +401,21 @@ fn drawn(state: &mut u64, bound: u64) -> u64 {
     (*state >> 33) % bound
 }
 
+/// A Job whose pods start together.
+fn gang_job(name: &str, pods: u64, gpus: u64) -> Value {
+    let mut template = pod_of("x", None);
+    template["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": gpus}});
+    let labels = json!({"kai.scheduler/queue": "default-queue"});
+    let annotations = json!({"kai.scheduler/batch-min-member": pods.to_string()});
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": name, "labels": labels, "annotations": annotations},
+        "spec": {"parallelism": pods, "completions": pods, "template": {
+            "metadata": {"labels": labels}, "spec": template["spec"],
+        }},
+    })
+}
+
 /// Predictions and what happens when the workload is submitted then; `KAI_WHAT_IF_CASES` makes more of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_if_predicts_what_happens_when_the_workload_is_submitted() {
@@ -411,17 +426,7 @@ async fn what_if_predicts_what_happens_when_the_workload_is_submitted() {
     for case in 0..cases {
         let (pods, gpus) = (1 + drawn(&mut seed, 3), 1 + drawn(&mut seed, 4));
         let name = format!("case{case}");
-        let mut template = pod_of("x", None);
-        template["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": gpus}});
-        let labels = json!({"kai.scheduler/queue": "default-queue"});
-        let annotations = json!({"kai.scheduler/batch-min-member": pods.to_string()});
-        let job = json!({
-            "apiVersion": "batch/v1", "kind": "Job",
-            "metadata": {"name": name, "labels": labels, "annotations": annotations},
-            "spec": {"parallelism": pods, "completions": pods, "template": {
-                "metadata": {"labels": labels}, "spec": template["spec"],
-            }},
-        });
+        let job = gang_job(&name, pods, gpus);
         let file = scratch(&format!("what-if-{case}.yaml"), &job.to_string());
         let output = test.kai(&["what-if", "--json", "-f", &file]).await;
         let prediction: Value =
