@@ -464,9 +464,12 @@ async fn what_if_predicts_what_happens_when_the_workload_is_submitted() {
         }
         started += u64::from(runs);
         kept.push((name, pods));
-        if !runs || drawn(&mut seed, 3) == 0 {
+        let mut ended = if runs { Vec::new() } else { kept.split_off(kept.len() - 1) };
+        if !kept.is_empty() && drawn(&mut seed, 2) == 0 {
             // Some capacity is released again.
-            let (gone, _) = kept.remove(if runs { 0 } else { kept.len() - 1 });
+            ended.push(kept.remove(0));
+        }
+        for (gone, _) in ended {
             let key = kai_runtime::Key::new("default", &gone);
             let how = kai_runtime::api::DeleteOptions::default().propagate("Background");
             test.cluster.api().delete_dynamic(&JOB, &key, &how).await.expect("it exists");
