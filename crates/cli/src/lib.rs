@@ -62,7 +62,7 @@ fn perform(args: Args, extensions: &Extensions) -> Result<ExitCode> {
         Command::Component(component) => component.run(extensions).map(|()| ExitCode::SUCCESS),
         Command::Queues(args) => view::run(&args.view, view::Subject::Queues(&args), plugins),
         Command::Jobs(args) => view::run(&args.view, view::Subject::Jobs(&args), plugins),
-        Command::Nodes(args) => view::run(&args.view, view::Subject::Nodes, plugins),
+        Command::Nodes(args) => view::run(&args.view, view::Subject::Nodes(&args.names), plugins),
         Command::Why(args) => view::run(&args.view, view::Subject::Why(&args.name), plugins),
         Command::WhatIf(args) => what_if::run(&args, plugins),
         Command::Plan(args) => plan::run(&args, plugins),

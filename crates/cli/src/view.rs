@@ -35,7 +35,7 @@ const REFRESHES_MAX: u32 = 5;
 pub(crate) enum Subject<'a> {
     Queues(&'a args::Queues),
     Jobs(&'a args::Jobs),
-    Nodes,
+    Nodes(&'a [String]),
     Why(&'a str),
 }
 
@@ -149,7 +149,7 @@ async fn render(
         Subject::Queues(args) if args.usage => usage::render(view, connection).await,
         Subject::Queues(_) => queues::render(view, rows),
         Subject::Jobs(filter) => jobs::render(view, filter, rows),
-        Subject::Nodes => nodes::render(view, rows),
+        Subject::Nodes(names) => nodes::render(view, names, rows),
         Subject::Why(name) => why::render(reader, connection, name).await,
     }
 }

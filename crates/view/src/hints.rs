@@ -22,7 +22,7 @@ pub struct HintView {
     /// The changes as a sentence.
     pub what: String,
     pub changes: Vec<Value>,
-    /// The group starts when evicted or terminating pods have ended.
+    /// The group starts when evicted or terminating pods have ended, or others were moved; not only those that it waits for.
     pub after_terminations: bool,
     pub evicts: Vec<AffectedGroup>,
     /// Groups that a plan without the changes would place, and a plan with them does not.
@@ -66,7 +66,8 @@ fn hint(hint: &Hint) -> HintView {
     HintView {
         what: sentences.join(", and "),
         changes: hint.changes.iter().map(object).collect(),
-        after_terminations: hint.is_pipelined,
+        after_terminations: hint.is_pipelined
+            && !hint.changes.iter().any(|of| matches!(of, Change::Finish { .. })),
         evicts: evicts.collect(),
         displaces: hint.displaced.iter().map(ToString::to_string).collect(),
     }

@@ -109,6 +109,21 @@ fn children(outcome: &Outcome) -> BTreeMap<Option<&str>, Vec<&QueueReport>> {
     children
 }
 
+/// The first queue from this one upwards that another scheduler serves.
+fn foreign_ancestor<'a>(view: &'a ClusterView, queue: &'a str) -> Option<&'a str> {
+    let queues = &view.store.objects().queues;
+    let mut name = queue;
+    // A cycle has at most all queues.
+    for _ in 0..=queues.len() {
+        let queue = queues.get(&Key::new("", name))?;
+        if !kai_cache::translate::queue::is_selected(queue, view.store.settings()) {
+            return Some(name);
+        }
+        name = queue.spec.parent_queue.as_str();
+    }
+    None
+}
+
 fn left_out(view: &ClusterView) -> Vec<OmittedQueue> {
     let reported: BTreeSet<&str> = view.outcome.queues.iter().map(|queue| queue.name.as_str()).collect();
     let queues = &view.store.objects().queues;
@@ -116,6 +131,10 @@ fn left_out(view: &ClusterView) -> Vec<OmittedQueue> {
     let why = |parent: &str| {
         if parent.is_empty() {
             "it belongs to another node pool".to_owned()
+        } else if foreign_ancestor(view, parent).is_some_and(|foreign| foreign == parent) {
+            format!("its parent `{parent}` belongs to another node pool")
+        } else if let Some(foreign) = foreign_ancestor(view, parent) {
+            format!("its ancestor `{foreign}` belongs to another node pool")
         } else if queues.contains_key(&Key::new("", parent)) {
             format!("its ancestors, from parent `{parent}` on, form a cycle")
         } else {
@@ -128,4 +147,39 @@ fn left_out(view: &ClusterView) -> Vec<OmittedQueue> {
             why: why(queue.spec.parent_queue.as_str()),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kai_cache::object::Queue;
+    use kai_cache::{Settings, Store};
+    use serde_json::json;
+
+    #[test]
+    fn parent_of_another_node_pool_is_no_cycle() {
+        let queue = |name: &str, parent: &str, labels: serde_json::Value| -> Queue {
+            let object =
+                json!({"metadata": {"name": name, "labels": labels}, "spec": {"parentQueue": parent}});
+            serde_json::from_value(object).expect("it is a queue")
+        };
+        let mut store = Store::new(Settings::default());
+        store.apply(queue("foreign", "", json!({"kai.scheduler/node-pool": "b"})));
+        store.apply(queue("middle", "foreign", json!({})));
+        store.apply(queue("leaf", "middle", json!({})));
+        for (name, parent) in [("one", "two"), ("two", "one")] {
+            store.apply(queue(name, parent, json!({})));
+        }
+        let view = ClusterView {
+            store,
+            cluster: kai_engine::ClusterState::new(),
+            outcome: Outcome::default(),
+            now: kai_units::Timestamp(0),
+        };
+        let why: BTreeMap<String, String> =
+            left_out(&view).into_iter().map(|omitted| (omitted.queue, omitted.why)).collect();
+        assert_eq!(why["middle"], "its parent `foreign` belongs to another node pool");
+        assert_eq!(why["leaf"], "its ancestor `foreign` belongs to another node pool");
+        assert_eq!(why["one"], "its ancestors, from parent `two` on, form a cycle");
+    }
 }

@@ -226,10 +226,7 @@ impl Search<'_, '_> {
         let is_pipelined = outcome.decisions.iter().any(
             |decision| matches!(decision, Decision::Pipeline { pod, .. } if self.goal.pending.contains(pod)),
         );
-        let ended: &[Key] = match changes.last() {
-            Some(Change::Finish { groups }) => groups,
-            _ => &[],
-        };
+        let ended: &[Key] = if let Some(Change::Finish { groups }) = changes.last() { groups } else { &[] };
         let (before, after) = (evicted(self.base), evicted(&outcome));
         let new = |(group, pods): (Key, u32)| {
             let more = pods.saturating_sub(before.get(&group).copied().unwrap_or(0));

@@ -5,7 +5,7 @@
 //! Not here: clients, texts, and where the objects come from.
 
 // Objects come from everyone who may write to the API server: none of them may end the process.
-#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::string_slice, clippy::expect_used))]
+#![cfg_attr(not(test), warn(clippy::string_slice, clippy::expect_used))]
 
 mod change;
 pub mod hints;

@@ -69,6 +69,9 @@ pub(crate) struct Jobs {
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct Nodes {
+    /// Display only these nodes.
+    #[arg(value_name = "NAME")]
+    pub(crate) names: Vec<String>,
     #[command(flatten)]
     pub(crate) view: View,
 }

@@ -4,12 +4,19 @@ mod cells;
 
 use super::{Rendered, RowLimit};
 use crate::render::{amount, table_of};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use kai_view::ClusterView;
 use kai_view::nodes::{self, Allocation, NodeView};
 
-pub(super) fn render(view: &ClusterView, limit: RowLimit) -> Result<Rendered> {
-    let model = nodes::all(view);
+/// All nodes, or those with these names.
+pub(super) fn render(view: &ClusterView, names: &[String], limit: RowLimit) -> Result<Rendered> {
+    let mut model = nodes::all(view);
+    if !names.is_empty() {
+        if let Some(missing) = names.iter().find(|name| !model.nodes.iter().any(|node| node.name == **name)) {
+            bail!("node `{missing}` not found; hint: `kai nodes` lists all nodes");
+        }
+        model.nodes.retain(|node| names.contains(&node.name));
+    }
     let rows = model.nodes.iter().map(row).collect();
     let headings = ["NODE", "STATUS", "GPUS", "IN USE", "CPU", "MEMORY", "PODS"];
     let text = match table_of(headings, rows, limit.max()) {

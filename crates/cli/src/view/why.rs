@@ -38,8 +38,7 @@ pub(super) async fn render(
     Rendered::new(text, &model)
 }
 
-/// Types that may precede a name as with kubectl. A namespace of the same name needs the form `NAMESPACE/NAME` with a type
-/// in front of it to be told apart, which no workload needs: names are looked up among all kinds.
+/// Types that may precede a name as with kubectl. Names are looked up among all kinds.
 const TYPES: [&str; 15] = [
     "podgroup",
     "podgroups",

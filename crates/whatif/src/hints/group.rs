@@ -17,11 +17,12 @@ impl Search<'_, '_> {
     pub(super) fn gang_minimum(&mut self) -> Option<Vec<Change>> {
         let object = self.model.store.objects().pod_groups.get(self.group)?;
         let verdicts = [&self.verdict.leading].into_iter().chain(&self.verdict.further);
-        let short = verdicts.filter_map(|verdict| match verdict {
-            Verdict::GangNotSatisfied { sub_group, .. } | Verdict::NotReady { sub_group, .. } => {
-                Some(sub_group.as_str())
-            }
-            _ => None,
+        let short = verdicts.filter_map(|verdict| {
+            let (Verdict::GangNotSatisfied { sub_group, .. } | Verdict::NotReady { sub_group, .. }) = verdict
+            else {
+                return None;
+            };
+            Some(sub_group.as_str())
         });
         let name =
             short.map(|name| if name == DEFAULT_POD_SET { "" } else { name }).next().unwrap_or_default();

@@ -115,12 +115,12 @@ impl Search<'_, '_> {
     /// Resources that the group requests: those that the failed evictions name, else GPUs, else CPU and memory.
     fn short_resources(&self) -> Vec<QueueResource> {
         let failures = [&self.verdict.leading].into_iter().chain(&self.verdict.further);
-        let named = failures.filter_map(|verdict| match verdict {
-            Verdict::NoVictims(failure) => match &failure.reason {
-                EvictionFailureReason::BeyondFairShare { resource, .. } => Some(*resource),
-                _ => None,
-            },
-            _ => None,
+        let named = failures.filter_map(|verdict| {
+            let Verdict::NoVictims(failure) = verdict else { return None };
+            let EvictionFailureReason::BeyondFairShare { resource, .. } = &failure.reason else {
+                return None;
+            };
+            Some(*resource)
         });
         let mut named: Vec<QueueResource> = named.collect();
         named.dedup();
@@ -167,25 +167,29 @@ fn path<'a>(outcome: &'a Outcome, queue: &str) -> Vec<&'a QueueReport> {
 /// The first bound that the verdict names as exceeded.
 fn exceeded(verdict: &GroupVerdict) -> Option<(Bound, QueueExcess)> {
     let of_fit = |fit: &NodeFit| {
-        fit.reasons.iter().find_map(|(reason, _)| match reason {
-            NodeRejection::OverCapacity(excess, CapacityRule::Limit) => {
-                Some((Bound::Limit, (**excess).clone()))
-            }
-            NodeRejection::OverCapacity(excess, CapacityRule::NonPreemptibleQuota) => {
-                Some((Bound::Quota, (**excess).clone()))
-            }
-            _ => None,
+        fit.reasons.iter().find_map(|(reason, _)| {
+            let NodeRejection::OverCapacity(excess, rule) = reason else { return None };
+            let bound = match rule {
+                CapacityRule::Limit => Bound::Limit,
+                CapacityRule::NonPreemptibleQuota => Bound::Quota,
+            };
+            Some((bound, (**excess).clone()))
         })
     };
-    let of_verdict = |verdict: &Verdict| match verdict {
-        Verdict::OverLimit(excess) => Some((Bound::Limit, excess.clone())),
-        Verdict::NonPreemptibleOverQuota(excess) => Some((Bound::Quota, excess.clone())),
-        Verdict::GangNotSatisfied { fit, .. } | Verdict::NoNode(fit) => of_fit(fit),
-        Verdict::NoVictims(failure) => match &failure.reason {
-            EvictionFailureReason::BeyondQuota(excess) => Some((Bound::Quota, excess.clone())),
-            _ => None,
-        },
-        _ => None,
+    let of_verdict = |verdict: &Verdict| {
+        if let Verdict::OverLimit(excess) = verdict {
+            Some((Bound::Limit, excess.clone()))
+        } else if let Verdict::NonPreemptibleOverQuota(excess) = verdict {
+            Some((Bound::Quota, excess.clone()))
+        } else if let Verdict::GangNotSatisfied { fit, .. } | Verdict::NoNode(fit) = verdict {
+            of_fit(fit)
+        } else if let Verdict::NoVictims(failure) = verdict
+            && let EvictionFailureReason::BeyondQuota(excess) = &failure.reason
+        {
+            Some((Bound::Quota, excess.clone()))
+        } else {
+            None
+        }
     };
     [&verdict.leading].into_iter().chain(&verdict.further).find_map(of_verdict)
 }

@@ -17,7 +17,8 @@ impl Search<'_, '_> {
     pub(super) fn waiting(&mut self) -> Option<Vec<Change>> {
         let orders = [self.oldest(), self.by_node()];
         let found: Vec<Vec<Key>> = orders.into_iter().filter_map(|order| self.necessary(order)).collect();
-        let groups = found.into_iter().min_by_key(Vec::len)?;
+        let mut groups = found.into_iter().min_by_key(Vec::len)?;
+        groups.sort();
         Some(vec![Change::Finish { groups }])
     }
 
