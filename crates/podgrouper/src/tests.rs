@@ -144,7 +144,7 @@ fn job_annotation_sets_min_member() {
     let error = of("four").unwrap_err().to_string();
     assert_eq!(
         error,
-        "Job `j`: annotation `kai.scheduler/batch-min-member` is `four`, which is not a whole number; write such as `2`, or \
+        "Job `j`: annotation `kai.scheduler/batch-min-member` is `four`, which is not a whole number; write a number such as `2`, or \
          remove it"
     );
     for (text, value) in [("+2", 2), ("-1", -1), ("007", 7)] {

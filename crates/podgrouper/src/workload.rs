@@ -156,7 +156,7 @@ impl<'a> Top<'a> {
     /// The number in an annotation of the object.
     pub(crate) fn annotation_number(&self, name: &str, text: &str) -> Result<i32, Invalid> {
         fields::number(text).map_err(|problem| {
-            let problem = format!("annotation `{name}` is {problem}; write such as `2`, or remove it");
+            let problem = format!("annotation `{name}` is {problem}; write a number such as `2`, or remove it");
             Invalid::new(self.kind, self.metadata.name_str(), problem)
         })
     }
@@ -334,7 +334,7 @@ impl<'a> Workload<'a> {
                 let may_be_negative = name == annotation::STALENESS_GRACE_PERIOD;
                 if !duration::parse_go(text).is_ok_and(|span| span.0 >= 0 || may_be_negative) {
                     ignored.insert(format!(
-                        "annotation `{name}` is `{text}`, which is no duration and has no effect; write such as `90s` or `5m`"
+                        "annotation `{name}` is `{text}`, which is no duration and has no effect; write a time such as `90s` or `5m`"
                     ));
                 }
             }

@@ -392,7 +392,7 @@ impl Policies {
     }
 }
 
-/// What the cache is told. Half-lives of queues count only in a ledger.
+/// The settings of the cache. Half-lives of queues count only in a ledger.
 fn settings(options: &Options) -> Settings {
     Settings {
         usage_half_lives: options.usage.as_ref().is_none_or(|source| source.ledger().is_some()),

@@ -508,7 +508,7 @@ async fn absurd_counts_and_annotations_of_owners_are_reported_once_each() {
             "minimum",
             minimum,
             json!({"replicatedJobs": [{"name": "a"}]}),
-            "which is not a whole number from 1 up",
+            "`99999999999`, which is beyond 32 bits",
         ),
         (
             &set,
