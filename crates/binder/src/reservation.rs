@@ -388,7 +388,8 @@ impl Reservations {
                 }
                 Ok(())
             }
-            Decision::Renew(lost) => self.renew(group, &lost).await,
+            // Rare, and large: it would enlarge every binding.
+            Decision::Renew(lost) => Box::pin(self.renew(group, &lost)).await,
         }
     }
 

@@ -38,7 +38,7 @@ pub(crate) fn run(args: &args::Snapshot, plugins: &PluginSet) -> Result<ExitCode
             write(args, &snapshot, file).with_context(|| format!("cannot write `{}`", path.display()))?;
         }
         Some(_) | None => {
-            write(args, &snapshot, std::io::stdout().lock()).context("cannot write the snapshot")?
+            write(args, &snapshot, std::io::stdout().lock()).context("cannot write the snapshot")?;
         }
     }
     Ok(ExitCode::SUCCESS)

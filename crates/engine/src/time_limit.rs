@@ -79,8 +79,8 @@ impl Cluster {
         group: GroupIdx,
     ) -> impl Iterator<Item = (TimeLimit, Option<QueueIdx>)> + use<'_> {
         let g = &self.groups[group];
-        let path = std::iter::successors(g.queue, |queue| self.queues[*queue].parent);
-        let of_queue = path.filter_map(|queue| Some((self.queues[queue].time_limit?, Some(queue)))).next();
+        let mut path = std::iter::successors(g.queue, |queue| self.queues[*queue].parent);
+        let of_queue = path.find_map(|queue| Some((self.queues[queue].time_limit?, Some(queue))));
         g.time_limit.map(|limit| (limit, None)).into_iter().chain(of_queue)
     }
 

@@ -156,7 +156,8 @@ impl<'a> Top<'a> {
     /// The number in an annotation of the object.
     pub(crate) fn annotation_number(&self, name: &str, text: &str) -> Result<i32, Invalid> {
         fields::number(text).map_err(|problem| {
-            let problem = format!("annotation `{name}` is {problem}; write a number such as `2`, or remove it");
+            let problem =
+                format!("annotation `{name}` is {problem}; write a number such as `2`, or remove it");
             Invalid::new(self.kind, self.metadata.name_str(), problem)
         })
     }

@@ -93,6 +93,23 @@ impl Builder<'_> {
         metric
     }
 
+    fn fair_shares(&self) -> [GaugeVec; 3] {
+        [
+            ("queue_fair_share_cpu_cores", "CPU"),
+            ("queue_fair_share_memory_gb", "memory"),
+            ("queue_fair_share_gpu", "GPUs"),
+        ]
+        .map(|(name, what)| self.gauges(name, &format!("Fair share of {what} of a queue"), &QUEUE_LABELS))
+    }
+
+    fn historical_usage(&self) -> [GaugeVec; 3] {
+        [("queue_cpu_usage", "CPU"), ("queue_memory_usage", "memory"), ("queue_gpu_usage", "GPUs")].map(
+            |(name, what)| {
+                self.gauges(name, &format!("Historical usage of {what} by a queue"), &QUEUE_LABELS)
+            },
+        )
+    }
+
     fn gauge(&self, name: &str, help: &str) -> Gauge {
         self.register(Gauge::with_opts(self.opts(name, help)))
     }
@@ -168,11 +185,6 @@ impl LoopMetrics {
 impl Metrics {
     pub(crate) fn new(registry: &Registry, namespace: &str) -> Self {
         let builder = Builder { registry, namespace };
-        let share =
-            |name, what| builder.gauges(name, &format!("Fair share of {what} of a queue"), &QUEUE_LABELS);
-        let usage = |name, what| {
-            builder.gauges(name, &format!("Historical usage of {what} by a queue"), &QUEUE_LABELS)
-        };
         Self {
             cycle_ms: builder.gauge(
                 "e2e_scheduling_latency_milliseconds",
@@ -226,16 +238,8 @@ impl Metrics {
                 "Callbacks of plugins that are not built in and that panicked, or took so long that it was cut off",
                 &["plugin", "reason"],
             ),
-            fair_share: [
-                share("queue_fair_share_cpu_cores", "CPU"),
-                share("queue_fair_share_memory_gb", "memory"),
-                share("queue_fair_share_gpu", "GPUs"),
-            ],
-            usage: [
-                usage("queue_cpu_usage", "CPU"),
-                usage("queue_memory_usage", "memory"),
-                usage("queue_gpu_usage", "GPUs"),
-            ],
+            fair_share: builder.fair_shares(),
+            usage: builder.historical_usage(),
             usage_source: UsageSource::new(&builder),
             published: Arc::default(),
             scheduler_loop: LoopMetrics::new(&builder),

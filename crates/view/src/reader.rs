@@ -206,7 +206,7 @@ pub(crate) fn plans_max(cluster: &kai_engine::Cluster, plan_ms: Option<f64>) -> 
     }
     let allowed_ms = (cluster.nodes_by_rank.len() as f64 * 0.3).clamp(150.0, 1_500.0);
     // A cycle of a cluster takes about this long (docs/performance.md).
-    let plan_ms = plan_ms.unwrap_or_else(|| cluster.nodes_by_rank.len() as f64 * 0.01);
+    let plan_ms = plan_ms.unwrap_or(cluster.nodes_by_rank.len() as f64 * 0.01);
     (allowed_ms / plan_ms.max(0.01)).clamp(16.0, 400.0) as u32
 }
 

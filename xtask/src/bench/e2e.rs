@@ -88,7 +88,7 @@ pub(super) fn run(repository: &Repository, args: &Args) -> Result<()> {
 
 /// What runs while something is measured.
 enum Started {
-    Real(ControlPlane, Processes),
+    Real(Box<ControlPlane>, Processes),
     Embedded(processes::Child),
 }
 
@@ -106,7 +106,7 @@ async fn start_real(
     load.make_nodes(nodes).await?;
     let processes = Processes::start(binary, &plane.kubeconfig_file(), scratch)?;
     processes.ready().await?;
-    Ok((load, Started::Real(plane, processes)))
+    Ok((load, Started::Real(Box::new(plane), processes)))
 }
 
 async fn real(repository: &Repository, binary: &Path, scratch: &Path, nodes: usize) -> Result<Real> {

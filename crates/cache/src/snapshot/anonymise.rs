@@ -358,7 +358,7 @@ fn is_public(domain: &str) -> bool {
     let ends = |public: &&str| {
         domain.strip_suffix(*public).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     };
-    PUBLIC_DOMAINS.iter().any(|public| ends(&public))
+    PUBLIC_DOMAINS.iter().any(ends)
 }
 
 /// Keys without a domain that rules read.

@@ -81,7 +81,6 @@ pub fn usage_half_life(queue: &Queue) -> Option<Result<Span, String>> {
 fn check_usage_half_life(queue: &Queue, settings: &Settings, report: &mut Report<'_>) {
     let field = || format!("metadata.annotations[{}]", annotation::USAGE_HALF_LIFE);
     match usage_half_life(queue) {
-        None => {}
         Some(Err(problem)) => report.warn(
             field(),
             format!("{problem}, so the half-life of the shard holds"),
@@ -92,7 +91,7 @@ fn check_usage_half_life(queue: &Queue, settings: &Settings, report: &mut Report
             "Prometheus computes past usage with one half-life for all queues, so it has no effect",
             "remove the annotation, or set `usageDBConfig.clientType: ledger`",
         ),
-        Some(Ok(_)) => {}
+        None | Some(Ok(_)) => {}
     }
 }
 

@@ -100,7 +100,8 @@ fn group_text(explained: &ExplainedGroup, now: Timestamp) -> String {
     let ExplainedGroup { group, plan, hints, record, pods } = explained;
     let mut text = headline(group, now);
     if let Some(limit) = &group.time_limit {
-        text.push_str(&format!("{}\n", limit.sentence()));
+        text.push_str(&limit.sentence());
+        text.push('\n');
     }
     section(&mut text, "Reason", &reasons(group));
     if let Some(hints) = hints {
@@ -146,12 +147,15 @@ fn hint_text(number: usize, hint: &HintView) -> String {
         })
         .collect();
     if !evicted.is_empty() {
-        text += &format!("\n   evicts {}", evicted.join(", "));
+        text += "\n   evicts ";
+        text += &evicted.join(", ");
     } else if hint.after_terminations {
         text += "\n   starts when terminating pods have ended, or others were moved";
     }
     if !hint.displaces.is_empty() {
-        text += &format!("\n   takes the place of `{}`", hint.displaces.join("`, `"));
+        text += "\n   takes the place of `";
+        text += &hint.displaces.join("`, `");
+        text.push('`');
     }
     text
 }

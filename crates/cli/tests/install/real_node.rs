@@ -346,7 +346,7 @@ async fn kubelet_comes_back(installation: &mut Installation) {
     installation.cluster.until("the GPUs are offered to the new kubelet", MINUTE, offered).await;
     let knows = |cluster: &Cluster| {
         let (time, gpus) = reported(cluster);
-        time != last_report && gpus == GPUS.to_string()
+        time != last_report && gpus == GPUS
     };
     installation.cluster.until("the new kubelet reports the GPUs", MINUTE, knows).await;
     installation.run_job("after-kubelet", 2, 1);

@@ -456,7 +456,7 @@ async fn what_if_predicts_what_happens_when_the_workload_is_submitted() {
         let (pods, gpus) = (1 + drawn(&mut seed, 3), 1 + drawn(&mut seed, 4));
         let name = format!("case{case}");
         let job = gang_job(&name, pods, gpus);
-        let file = scratch(&format!("what-if-{case}.yaml"), &job.to_string());
+        let file = scratch(&format!("what-if-{case}.yaml"), job.to_string());
         let output = test.kai(&["what-if", "--json", "-f", &file]).await;
         let prediction: Value =
             serde_json::from_str(&stdout(&output)).unwrap_or_else(|_| panic!("{}", stderr(&output)));

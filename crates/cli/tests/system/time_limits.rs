@@ -30,11 +30,11 @@ async fn day_long_limit_warns_ten_minutes_before_and_acts_after_the_grace_period
     let cluster = TestCluster::new(1).await;
     cluster.create_queue("a", 8).await;
     let annotations = json!({MAX_RUNTIME: "24h", MAX_RUNTIME_ACTION: "end", MAX_RUNTIME_GRACE_PERIOD: "1h"});
-    cluster.create(&JOB, job("train", "a", annotations)).await;
+    cluster.create(&JOB, job("train", "a", &annotations)).await;
     cluster.wait_for_running("train", 2).await;
     let group = group_of(&cluster, "train").await;
     let start = time_of(&cluster, &group, LAST_START).await;
-    cluster.sleep(Duration::from_secs(23 * 3_600)).await;
+    cluster.sleep(Duration::from_hours(23)).await;
     assert_eq!(cluster.event_messages("MaxRuntimeApproaching", &group).await, Vec::<String>::new());
     cluster.sleep(Duration::from_mins(51)).await;
     let warned = time_of(&cluster, &group, MAX_RUNTIME_WARNING).await;
@@ -45,7 +45,7 @@ async fn day_long_limit_warns_ten_minutes_before_and_acts_after_the_grace_period
     assert!(
         warning.ends_with("After a grace period of 1h0m0s its pods are evicted, and it is not started again")
     );
-    cluster.sleep(Duration::from_mins(60)).await;
+    cluster.sleep(Duration::from_hours(1)).await;
     assert_eq!(cluster.running("train").await, 2, "the grace period has not passed");
     cluster.sleep(Duration::from_mins(10)).await;
     let ended = time_of(&cluster, &group, MAX_RUNTIME_ENDED).await;
@@ -58,7 +58,7 @@ async fn invalid_limits_end_nothing_and_are_reported() {
     cluster.create_queue("a", 8).await;
     cluster.patch(&QUEUE, "a", &json!({"metadata": {"annotations": {MAX_RUNTIME: "-1s"}}})).await;
     let annotations = json!({MAX_RUNTIME: "1s", MAX_RUNTIME_ACTION: "kill"});
-    cluster.create(&JOB, job("train", "a", annotations)).await;
+    cluster.create(&JOB, job("train", "a", &annotations)).await;
     cluster.wait_for_running("train", 2).await;
     let group = group_of(&cluster, "train").await;
     cluster.sleep(Duration::from_mins(10)).await;
@@ -69,7 +69,7 @@ async fn invalid_limits_end_nothing_and_are_reported() {
 /// On one node of eight GPUs.
 pub(crate) async fn end<B>(cluster: &TestCluster<B>) {
     cluster.create_queue("a", 8).await;
-    cluster.create(&JOB, job("train", "a", json!({MAX_RUNTIME: "12s", MAX_RUNTIME_ACTION: "end"}))).await;
+    cluster.create(&JOB, job("train", "a", &json!({MAX_RUNTIME: "12s", MAX_RUNTIME_ACTION: "end"}))).await;
     cluster.wait_for_running("train", 2).await;
     let group = group_of(cluster, "train").await;
     let start = time_of(cluster, &group, LAST_START).await;
@@ -119,7 +119,7 @@ pub(crate) async fn preemptible<B>(cluster: &TestCluster<B>) {
     assert!(message.contains("12s of queue"), "{message}");
 }
 
-fn job(name: &str, queue: &str, annotations: Value) -> Value {
+fn job(name: &str, queue: &str, annotations: &Value) -> Value {
     let pod = PodBuilder::new("x", queue, 1).object;
     json!({
         "metadata": {"name": name, "labels": {"kai.scheduler/queue": queue}, "annotations": annotations},

@@ -10,7 +10,7 @@ use crate::cycle::Run;
 use crate::ids::{GroupIdx, PodIdx};
 use crate::input::Key;
 use crate::outcome::{EvictionReason, TIME_LIMIT};
-use crate::time_limit::ends;
+use crate::time_limit::{RunningLimit, ends};
 
 pub(crate) fn run(run: &mut Run<'_, '_>) {
     let now = run.cycle.now;
@@ -42,7 +42,7 @@ fn of_group(run: &mut Run<'_, '_>, key: &Key, group: GroupIdx) -> bool {
     }
     let (now, warned) = (run.cycle.now, g.limit_warned);
     let mut limits: Vec<_> = run.plan.running_limits(group).collect();
-    limits.sort_by_key(|limit| limit.effective_at());
+    limits.sort_by_key(RunningLimit::effective_at);
     let notices = &mut run.outcome.time_limits;
     let (past, future): (Vec<_>, Vec<_>) = limits.into_iter().partition(|limit| limit.effective_at() <= now);
     if let Some(limit) = past.iter().find(|limit| ends(limit)) {

@@ -93,20 +93,24 @@ pub fn plain(verdict: &Verdict, queue: &str) -> Sentence {
                 None,
             )
         }
-        Verdict::TimeLimitReached { ended } => (
-            format!("it ended at {}, after its maximum run time, and is not started again", Timestamp(*ended)),
-            Some(
-                "submit it again, with a longer limit if it needs one, or let it start once more by removing the \
-                 annotation `kai.scheduler/max-runtime-ended-timestamp` of its PodGroup"
-                    .to_owned(),
-            ),
-        ),
+        Verdict::TimeLimitReached { ended } => return time_limit_reached(Timestamp(*ended)),
         Verdict::Quarantined(why) => (
             format!("internal error while planning the group, which is skipped: {why}"),
             Some("report a bug".to_owned()),
         ),
     };
     Sentence { text, hint }
+}
+
+fn time_limit_reached(ended: Timestamp) -> Sentence {
+    Sentence {
+        text: format!("it ended at {ended}, after its maximum run time, and is not started again"),
+        hint: Some(
+            "submit it again, with a longer limit if it needs one, or let it start once more by removing the \
+             annotation `kai.scheduler/max-runtime-ended-timestamp` of its PodGroup"
+                .to_owned(),
+        ),
+    }
 }
 
 fn times(failures: u32) -> String {

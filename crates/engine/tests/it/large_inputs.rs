@@ -20,7 +20,12 @@ fn planned(deltas: Vec<Delta>) -> Outcome {
         }
         plan(&mut cluster, &scenario.policy, CYCLE)
     };
-    std::thread::Builder::new().stack_size(STACK_BYTES).spawn(work).unwrap().join().unwrap()
+    std::thread::Builder::new()
+        .stack_size(STACK_BYTES)
+        .spawn(work)
+        .expect("a thread starts")
+        .join()
+        .expect("the work does not panic")
 }
 
 fn group(name: &str, queue: &str, sub_groups: Vec<SubGroupInput>) -> Delta {

@@ -64,7 +64,9 @@ fn positive(text: &str) -> Result<i32, String> {
     match fields::number(text) {
         Ok(number) if number >= 1 => Ok(number),
         Ok(number) => Err(format!("annotation `{name}` is {number}, and must be at least 1")),
-        Err(problem) => Err(format!("annotation `{name}` is {problem}; write a number such as `2`, or remove it")),
+        Err(problem) => {
+            Err(format!("annotation `{name}` is {problem}; write a number such as `2`, or remove it"))
+        }
     }
 }
 

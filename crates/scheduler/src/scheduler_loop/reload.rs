@@ -19,7 +19,7 @@ impl SchedulerLoop {
         self.awaits_configuration = false;
         let Some(map) = map else { return Impact::None };
         let Some(text) = map.data.as_ref().and_then(|data| data.get(configuration::KEY)) else {
-            self.refuse_configuration(map, format!("it has no key `{}`", configuration::KEY));
+            self.refuse_configuration(map, &format!("it has no key `{}`", configuration::KEY));
             return Impact::None;
         };
         match configuration::read(text, &self.plugins) {
@@ -30,7 +30,7 @@ impl SchedulerLoop {
             }
             Err(error) => {
                 let cause = error.source().map(|cause| format!(": {cause}"));
-                self.refuse_configuration(map, format!("{error}{}", cause.unwrap_or_default()));
+                self.refuse_configuration(map, &format!("{error}{}", cause.unwrap_or_default()));
                 Impact::None
             }
         }
@@ -69,7 +69,7 @@ impl SchedulerLoop {
         Impact::FreesCapacity
     }
 
-    fn refuse_configuration(&self, map: &ConfigMap, why: String) {
+    fn refuse_configuration(&self, map: &ConfigMap, why: &str) {
         tracing::error!(why, "the changed configuration is invalid; the last good one stays in effect");
         self.metrics.scheduler_loop.configuration_invalid.set(1);
         let message = format!("the configuration is invalid, so the last good one stays in effect: {why}");

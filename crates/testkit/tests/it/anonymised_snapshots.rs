@@ -10,10 +10,15 @@ use std::fs::File;
 use std::io::{Cursor, Read as _};
 use std::path::Path;
 
+fn is_json(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|extension| extension == "json")
+}
+
 /// One line for each decision, with its names through `name`.
 fn decisions(value: &Value, name: impl Fn(&str) -> String) -> Vec<String> {
-    let bytes = serde_json::to_vec(value).unwrap();
-    let snapshot = snapshot::read("test", Cursor::new(bytes), Limits::default()).unwrap();
+    let bytes = serde_json::to_vec(value).expect("a value is JSON");
+    let snapshot =
+        snapshot::read("test", Cursor::new(bytes), Limits::default()).expect("a readable snapshot");
     let config = &snapshot.config.engine;
     let policy = Policy::resolve(config, &snapshot.engine_params(), &PluginSet::builtin());
     let mut cluster = ClusterState::new();
@@ -63,8 +68,7 @@ fn identifying(value: &Value, field: &str, found: &mut BTreeSet<String>) {
 fn anonymised_random_clusters_decide_alike_up_to_renaming_and_keep_no_name() {
     let archive = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/conformance/random.zip"));
     let mut archive = zip::ZipArchive::new(File::open(archive).unwrap()).unwrap();
-    let files: Vec<String> =
-        archive.file_names().filter(|name| name.ends_with(".json")).map(str::to_owned).collect();
+    let files: Vec<String> = archive.file_names().filter(|name| is_json(name)).map(str::to_owned).collect();
     assert_eq!(files.len(), 200);
     // Classes of every cluster are no secret.
     let public = BTreeSet::from(["train", "build", "inference", "build-preemptible", "default", "main"]);

@@ -20,12 +20,12 @@ fn hints_for(group: &str, all: Vec<Object>) -> Hints {
 }
 
 fn pending(name: &str, pods: usize, gpus: &str, spec: Value) -> Vec<Object> {
-    gang(Gang { name, queue: "team", gpus, spec, pods: vec![None; pods], created: 9 })
+    gang(&Gang { name, queue: "team", gpus, spec, pods: vec![None; pods], created: 9 })
 }
 
 fn running(name: &str, queue: &str, gpus: &str, nodes: &[&str]) -> Vec<Object> {
     let pods = nodes.iter().map(|node| Some((*node).to_owned())).collect();
-    gang(Gang { name, queue, gpus, spec: json!({}), pods, created: 1 })
+    gang(&Gang { name, queue, gpus, spec: json!({}), pods, created: 1 })
 }
 
 fn changes(hints: &Hints) -> Vec<Vec<Change>> {
@@ -118,7 +118,7 @@ fn only_the_groups_that_are_in_the_way_are_waited_for() {
 fn group_that_is_placed_or_has_no_queue_gets_no_hints() {
     let mut all = vec![node("n1", 4, 0), queue("team", None, -1, -1)];
     all.extend(pending("new", 1, "4", json!({})));
-    all.extend(gang(Gang {
+    all.extend(gang(&Gang {
         name: "lost",
         queue: "none",
         gpus: "1",

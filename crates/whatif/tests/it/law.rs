@@ -103,7 +103,9 @@ fn every_hint_runs_its_group_on_random_clusters() {
 fn every_hint_runs_its_group_on_vendored_clusters() {
     let archive = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/conformance/random.zip"));
     let mut members = zip::ZipArchive::new(std::fs::File::open(archive).unwrap()).unwrap();
-    let is_snapshot = |name: &&str| name.ends_with(".json") || name.ends_with(".zip");
+    let is_snapshot = |name: &&str| {
+        Path::new(name).extension().is_some_and(|extension| extension == "json" || extension == "zip")
+    };
     let mut names: Vec<String> = members.file_names().filter(is_snapshot).map(str::to_owned).collect();
     names.sort();
     let mut counts = Counts::default();

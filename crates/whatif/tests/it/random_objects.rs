@@ -73,7 +73,7 @@ pub(crate) struct Gang<'a> {
     pub(crate) created: usize,
 }
 
-pub(crate) fn gang(of: Gang<'_>) -> Vec<Object> {
+pub(crate) fn gang(of: &Gang<'_>) -> Vec<Object> {
     let created = format!("2026-01-01T00:{:02}:{:02}Z", of.created / 60 % 60, of.created % 60);
     let meta =
         |name: &str| json!({"name": name, "namespace": "a", "uid": name, "creationTimestamp": created});
@@ -111,7 +111,7 @@ pub(crate) fn cluster(seed: u64) -> Objects {
     let mut random = Random(ChaCha8Rng::seed_from_u64(seed));
     let mut all = vec![topology(), class("train", 50), class("build", 100), class("inference", 125)];
     let mut free: Vec<(String, usize)> = Vec::new();
-    for number in 0..1 + random.below(6) {
+    for number in 0..=random.below(6) {
         let (name, gpus) = (format!("n{number}"), random.pick(&[2, 4, 8, 8]));
         all.push(node(&name, gpus, number / 2));
         free.push((name, gpus));
@@ -146,7 +146,7 @@ pub(crate) fn cluster(seed: u64) -> Objects {
             }));
         }
         let name = format!("g{number}");
-        all.extend(gang(Gang {
+        all.extend(gang(&Gang {
             name: &name,
             queue: leaf,
             gpus: &gpus.to_string(),

@@ -37,11 +37,12 @@ async fn single_pods_reclaim_what_their_queue_deserves() {
     single_pods(&embedded("suite-reclaim", NodeGroup::gpu_nodes(1, 8)).await).await;
 }
 
+type Case<'a> = (&'a str, [i64; 3], &'a Value, &'a [&'a str], &'a [&'a str], &'a str, bool);
+
 /// reclaim-01 … 06, on one node with eight GPUs; the parents' limits are what is short.
 pub(crate) async fn single_pods<B>(cluster: &TestCluster<B>) {
     let none = json!({});
     let important = json!({"priority": 101});
-    type Case<'a> = (&'a str, [i64; 3], &'a Value, &'a [&'a str], &'a [&'a str], &'a str, bool);
     let cases: [Case<'_>; 5] = [
         ("one", [4, 1, 1], &none, &["2", "2"], &[], "2", true),
         ("two", [4, 2, 2], &none, &["1", "2"], &["1"], "0.5", true),

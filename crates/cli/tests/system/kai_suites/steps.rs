@@ -171,7 +171,7 @@ impl<B> TestCluster<B> {
 
     /// Creates a pod and waits until it is scheduled.
     #[track_caller]
-    pub(super) fn runs<'a>(&'a self, pod: PodBuilder) -> impl Future<Output = String> + 'a {
+    pub(super) fn runs(&self, pod: PodBuilder) -> impl Future<Output = String> + '_ {
         let line = std::panic::Location::caller();
         async move {
             let name = object::name(&pod.object).to_owned();
@@ -184,7 +184,7 @@ impl<B> TestCluster<B> {
 
     /// Creates a pod and waits until it is reported as unschedulable.
     #[track_caller]
-    pub(super) fn waits<'a>(&'a self, pod: PodBuilder) -> impl Future<Output = ()> + 'a {
+    pub(super) fn waits(&self, pod: PodBuilder) -> impl Future<Output = ()> + '_ {
         let line = std::panic::Location::caller();
         async move {
             let name = object::name(&pod.object).to_owned();

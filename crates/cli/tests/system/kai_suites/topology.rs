@@ -40,6 +40,9 @@ async fn places<B>(cluster: &TestCluster<B>, job: &str, level: &str) -> BTreeSet
     used.map(|node| node["metadata"]["labels"][level].as_str().unwrap_or_default().to_owned()).collect()
 }
 
+/// Name, pods, GPUs of each, constraints; the level to look at, how many domains of it are used, how often it is tried.
+type Case<'a> = (&'a str, usize, u32, &'a [(&'a str, &'a str)], &'a str, usize, usize);
+
 /// topology-01 … 04, on [`nodes`]. The shard spreads pods, so that a constraint that is not read shows.
 pub(crate) async fn domains<B>(cluster: &TestCluster<B>) {
     let levels = json!([{"nodeLabel": ZONE}, {"nodeLabel": RACK}, {"nodeLabel": label::HOSTNAME}]);
@@ -48,7 +51,7 @@ pub(crate) async fn domains<B>(cluster: &TestCluster<B>) {
     cluster.create(&TOPOLOGY, json!({"metadata": {"name": topology}, "spec": {"levels": levels}})).await;
     cluster.create_queue("a", -1).await;
     let (required, preferred) = (annotation::TOPOLOGY_REQUIRED, annotation::TOPOLOGY_PREFERRED);
-    let cases: [(&str, usize, u32, &[(&str, &str)], &str, usize, usize); 4] = [
+    let cases: [Case<'_>; 4] = [
         ("required", 2, 2, &[(required, RACK)], RACK, 1, 3),
         ("preferred", 2, 2, &[(preferred, RACK)], RACK, 1, 3),
         ("node", 2, 1, &[(required, RACK), (preferred, label::HOSTNAME)], label::HOSTNAME, 1, 3),
