@@ -106,10 +106,13 @@ pub(super) async fn pod_group_repair(cluster: &RealCluster) {
     cluster.wait_for_running("later", 1).await;
 }
 
-/// Existing `ConfigMaps` of a shared GPU, without owners and with the keys of binders only, are updated, and those of a pod that cannot be bound are deleted.
+/// Existing `ConfigMaps` of a shared GPU, without owners and with the keys of binders only, are updated; those of a pod that
+/// cannot be bound are deleted.
 pub(super) async fn config_maps(cluster: &RealCluster) {
     for name in ["half-shared-gpu-0", "half-shared-gpu-0-evar"] {
-        cluster.create(&kind::CONFIG_MAP, json!({"metadata": {"name": name}, "data": {"GPU_PORTION": "1"}})).await;
+        cluster
+            .create(&kind::CONFIG_MAP, json!({"metadata": {"name": name}, "data": {"GPU_PORTION": "1"}}))
+            .await;
     }
     cluster.create_pod(PodBuilder::fraction("half", "default-queue", "0.5")).await;
     cluster.wait_for_running("half", 1).await;
