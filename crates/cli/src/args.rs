@@ -1,5 +1,6 @@
 //! The command line as clap parses it; values are validated by the commands.
 
+mod cluster;
 mod group;
 mod lint;
 mod migrate;
@@ -10,6 +11,7 @@ mod up;
 mod view;
 mod what_if;
 
+pub(crate) use cluster::{Cluster, Kubeconfig};
 pub(crate) use group::{Format, Group};
 pub(crate) use lint::Lint;
 pub(crate) use migrate::{Migrate, MigrateCheck, MigrateCommand};

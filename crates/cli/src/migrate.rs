@@ -5,7 +5,7 @@
 
 mod cluster;
 
-use crate::args::{Migrate, MigrateCheck, MigrateCommand};
+use crate::args::{Kubeconfig, Migrate, MigrateCheck, MigrateCommand};
 use crate::{documents, render};
 use anyhow::{Context as _, Result, bail};
 use kai_engine::plugin::PluginSet;
@@ -18,7 +18,8 @@ pub(crate) fn run(args: &Migrate, plugins: &PluginSet) -> Result<ExitCode> {
     let MigrateCommand::Check(args) = &args.command;
     let mut input = Input::default();
     read_files(args, &mut input)?;
-    if args.files.is_empty() || args.kubeconfig.is_some() || args.context.is_some() {
+    let Kubeconfig { kubeconfig, context } = &args.kubeconfig;
+    if args.files.is_empty() || kubeconfig.is_some() || context.is_some() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.context("cannot start the async runtime")?;
         let warnings = runtime.block_on(cluster::read(args, &mut input))?;

@@ -3,14 +3,13 @@
 //! Everything is listed here, so that no scheduler has to run. The file has KAI's format.
 
 use crate::args;
-use crate::view::connection::Connection;
+use crate::view::connection::{Connection, scheduler_options};
 use anyhow::{Context as _, Result, bail};
 use kai_cache::{Snapshot, snapshot};
 use kai_components::config;
 use kai_engine::Cycle;
 use kai_engine::plugin::PluginSet;
 use kai_scheduler::{Options, resources};
-use kai_view::ClusterReader;
 use serde_json::Value;
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
@@ -71,13 +70,9 @@ fn write(args: &args::Snapshot, snapshot: &Snapshot, output: impl Write) -> Resu
 }
 
 fn take(args: &args::Snapshot, plugins: &PluginSet) -> Result<Snapshot> {
-    let mut options = Options::default();
+    let mut options = scheduler_options(&args.cluster);
     if let Some(path) = &args.config {
         options.config = config::read(path, plugins)?;
-    }
-    if let Some(pool) = &args.node_pool {
-        options.settings.node_pool_value.clone_from(pool);
-        options.params.node_pool.clone_from(pool);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the async runtime")?;
@@ -91,12 +86,7 @@ fn take(args: &args::Snapshot, plugins: &PluginSet) -> Result<Snapshot> {
 }
 
 async fn list(args: &args::Snapshot, options: &Options, plugins: &PluginSet) -> Result<Snapshot> {
-    let connection = Connection::open(args.kubeconfig.clone(), args.context.clone()).await?;
-    let reader = ClusterReader::open(&connection.api, connection.offered, options.clone(), plugins).await;
-    let reader = reader.map_err(|error| connection.explain(error))?;
-    for warning in reader.warnings() {
-        writeln!(anstream::stderr(), "warning: {warning}")?;
-    }
+    let (connection, reader) = Connection::read(&args.cluster, options.clone(), plugins).await?;
     let view = reader.view();
     let discovery = tokio::time::timeout(DISCOVERY_TIMEOUT, resources::snapshot_discovery(&connection.api));
     Ok(Snapshot {

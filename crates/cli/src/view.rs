@@ -22,7 +22,6 @@ use kai_view::{ClusterReader, ClusterView};
 use output::Output;
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -69,23 +68,14 @@ impl RowLimit {
 }
 
 pub(crate) fn run(args: &args::View, subject: Subject<'_>, plugins: &PluginSet) -> Result<ExitCode> {
-    let mut options = kai_scheduler::Options::default();
+    let mut options = connection::scheduler_options(&args.cluster);
     if let Some(path) = &args.config {
         options.config = config::read(path, plugins)?;
-    }
-    if let Some(pool) = &args.node_pool {
-        options.settings.node_pool_value.clone_from(pool);
-        options.params.node_pool.clone_from(pool);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the async runtime")?;
     runtime.block_on(async {
-        let connection = Connection::open(args.kubeconfig.clone(), args.context.clone()).await?;
-        let reader = ClusterReader::open(&connection.api, connection.offered, options, plugins).await;
-        let mut reader = reader.map_err(|error| connection.explain(error))?;
-        for warning in reader.warnings() {
-            writeln!(anstream::stderr(), "warning: {warning}")?;
-        }
+        let (connection, mut reader) = Connection::read(&args.cluster, options, plugins).await?;
         if args.watch {
             watch(args, subject, &connection, &mut reader).await
         } else {

@@ -8,15 +8,15 @@ mod text;
 
 use crate::args;
 use crate::documents;
-use crate::view::connection::Connection;
+use crate::view::connection::{Connection, scheduler_options};
 use anyhow::{Context as _, Result, bail};
 use kai_cache::snapshot;
 use kai_components::config;
 use kai_engine::plugin::PluginSet;
 use kai_engine::{ClusterState, Cycle, Policy};
 use kai_units::Timestamp;
+use kai_view::ClusterView;
 use kai_view::what_if::{Question, Start, predict};
-use kai_view::{ClusterReader, ClusterView};
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -84,22 +84,13 @@ fn of_snapshot(args: &args::WhatIf, plugins: &PluginSet) -> Result<Source> {
 }
 
 fn of_cluster(args: &args::WhatIf, plugins: &PluginSet) -> Result<Source> {
-    let mut options = kai_scheduler::Options::default();
-    if let Some(pool) = &args.node_pool {
-        options.settings.node_pool_value.clone_from(pool);
-        options.params.node_pool.clone_from(pool);
-    }
+    let options = scheduler_options(&args.cluster);
     let new_config = args.config.as_deref().map(|path| config::read(path, plugins)).transpose()?;
     let new_policy = new_config.map(|config| Policy::resolve(&config.engine, &options.params, plugins));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the async runtime")?;
     runtime.block_on(async {
-        let connection = Connection::open(args.kubeconfig.clone(), args.context.clone()).await?;
-        let reader = ClusterReader::open(&connection.api, connection.offered, options, plugins).await;
-        let reader = reader.map_err(|error| connection.explain(error))?;
-        for warning in reader.warnings() {
-            writeln!(anstream::stderr(), "warning: {warning}")?;
-        }
+        let (connection, reader) = Connection::read(&args.cluster, options, plugins).await?;
         let (view, policy) = reader.into_parts();
         Ok(Source { view, policy, new_policy, namespace: connection.namespace })
     })

@@ -1,5 +1,6 @@
 //! Options of `kai migrate`.
 
+use super::Kubeconfig;
 use std::path::PathBuf;
 
 const HELP: &str = "\
@@ -35,12 +36,8 @@ pub(crate) struct MigrateCheck {
     /// read only if --kubeconfig or --context is given.
     #[arg(long = "file", short, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Path to the kubeconfig; default: as for kubectl.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; default: the current context.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) context: Option<String>,
+    #[command(flatten)]
+    pub(crate) kubeconfig: Kubeconfig,
     /// Print the findings as JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,5 +1,6 @@
 //! Options of `kai snapshot`.
 
+use super::Cluster;
 use std::path::PathBuf;
 
 const HELP: &str = "\
@@ -36,16 +37,9 @@ pub(crate) struct Snapshot {
     /// Read a snapshot file instead of a cluster.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context", "config", "node_pool"])]
     pub(crate) from: Option<PathBuf>,
-    /// Path to the kubeconfig; default: as for kubectl.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; default: the current context.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) context: Option<String>,
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
     /// Scheduler configuration to include; default: the built-in one.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Node pool of the scheduler; default: objects without the label `kai.scheduler/node-pool`.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) node_pool: Option<String>,
 }

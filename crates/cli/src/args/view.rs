@@ -1,5 +1,6 @@
 //! Options of the view commands: `kai queues`, `kai jobs`, `kai nodes` and `kai why`.
 
+use super::Cluster;
 use std::path::PathBuf;
 
 const HELP: &str = "\
@@ -23,12 +24,8 @@ Examples:
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct View {
-    /// Path to the kubeconfig; default: as for kubectl.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; default: the current context.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) context: Option<String>,
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
     /// Print JSON instead of tables; with --watch, one line per change.
     #[arg(long)]
     pub(crate) json: bool,
@@ -38,9 +35,6 @@ pub(crate) struct View {
     /// Scheduler configuration; default: the built-in one.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Node pool to display; default: objects without the label `kai.scheduler/node-pool`.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) node_pool: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -1,5 +1,6 @@
 //! Options of `kai what-if`.
 
+use super::Cluster;
 use std::path::PathBuf;
 
 const HELP: &str = "\
@@ -41,15 +42,8 @@ pub(crate) struct WhatIf {
     /// Namespace of workloads that name none; default: that of the kubeconfig's context.
     #[arg(long, short, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
-    /// Path to the kubeconfig; default: as for kubectl.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; default: the current context.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) context: Option<String>,
-    /// Node pool; default: objects without the label `kai.scheduler/node-pool`.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) node_pool: Option<String>,
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,

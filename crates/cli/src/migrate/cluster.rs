@@ -21,7 +21,7 @@ const RAY_SERVICE: ResourceKind = untyped("ray.io", "v1", "RayService", "rayserv
 
 /// Adds the objects of a cluster; returns what could not be read.
 pub(super) async fn read(args: &MigrateCheck, input: &mut Input) -> Result<Vec<String>> {
-    let connection = Connection::open(args.kubeconfig.clone(), args.context.clone()).await?;
+    let connection = Connection::open(&args.kubeconfig).await?;
     let api = &connection.api;
     let mut warnings = Vec::new();
     let everywhere = [

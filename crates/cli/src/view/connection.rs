@@ -1,11 +1,14 @@
 //! The connection of the view commands to a cluster, with hints for failures.
 
+use crate::args;
 use anyhow::{Result, anyhow, bail};
+use kai_engine::plugin::PluginSet;
 use kai_runtime::api::{self, Api};
 use kai_runtime::connect;
+use kai_scheduler::Options;
 use kai_scheduler::resources::{self, ServedApis};
-use kai_view::reader;
-use std::path::PathBuf;
+use kai_view::{ClusterReader, reader};
+use std::io::Write as _;
 use std::time::Duration;
 
 const USER_AGENT: &str = "kai-cli";
@@ -21,10 +24,20 @@ pub(crate) struct Connection {
     pub(crate) offered: ServedApis,
 }
 
+/// The options of the scheduler that a cluster is read as.
+pub(crate) fn scheduler_options(args: &args::Cluster) -> Options {
+    let mut options = Options::default();
+    if let Some(pool) = &args.node_pool {
+        options.settings.node_pool_value.clone_from(pool);
+        options.params.node_pool.clone_from(pool);
+    }
+    options
+}
+
 impl Connection {
     /// Connects, and waits for a first response.
-    pub(crate) async fn open(kubeconfig: Option<PathBuf>, context: Option<String>) -> Result<Self> {
-        let config = connect::config(kubeconfig, context).await.map_err(|error| {
+    pub(crate) async fn open(args: &args::Kubeconfig) -> Result<Self> {
+        let config = connect::config(args.kubeconfig.clone(), args.context.clone()).await.map_err(|error| {
             let hint = "select a kubeconfig with --kubeconfig, and one of its contexts with --context; `kai up` starts \
                         a cluster for trials";
             anyhow!("{:#}; hint: {hint}", anyhow::Error::from(error))
@@ -45,8 +58,23 @@ impl Connection {
         Ok(Self { api, namespace, url, offered })
     }
 
+    /// Connects and lists the cluster; warnings are printed.
+    pub(crate) async fn read(
+        args: &args::Cluster,
+        options: Options,
+        plugins: &PluginSet,
+    ) -> Result<(Self, ClusterReader)> {
+        let connection = Self::open(&args.kubeconfig).await?;
+        let reader = ClusterReader::open(&connection.api, connection.offered, options, plugins).await;
+        let reader = reader.map_err(|error| connection.explain(error))?;
+        for warning in reader.warnings() {
+            writeln!(anstream::stderr(), "warning: {warning}")?;
+        }
+        Ok((connection, reader))
+    }
+
     /// Adds the cluster and a hint to an error of the reader.
-    pub(crate) fn explain(&self, error: reader::Error) -> anyhow::Error {
+    fn explain(&self, error: reader::Error) -> anyhow::Error {
         let url = &self.url;
         match error {
             reader::Error::NotInstalled { plural, api_version } => anyhow!(
