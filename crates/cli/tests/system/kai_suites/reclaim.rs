@@ -148,7 +148,7 @@ pub(crate) async fn groups<B>(cluster: &TestCluster<B>) {
 
 /// reclaim-09: what exceeds the minimum is reclaimed at once, the rest after the minimum runtime.
 async fn minimum_runtime<B>(cluster: &TestCluster<B>, gang: &Value, elastic: Value) {
-    queues(cluster, "nine", [3, 0, 3], [json!({"weight": 0, "reclaimMinRuntime": "20s"}), json!({})]).await;
+    queues(cluster, "nine", [3, 0, 3], [json!({"weight": 0, "reclaimMinRuntime": "45s"}), json!({})]).await;
     cluster.own_group("protected", "nine-a", elastic, members("protected", "nine-a", 3, 1)).await;
     cluster.settles("protected-", 3, 0).await;
     cluster.own_group("gang", "nine-b", gang.clone(), members("gang", "nine-b", 2, 1)).await;
