@@ -45,7 +45,10 @@ pub fn precheck(
     }
     for reference in references {
         let name = || names.text(reference.claim.unwrap_or(reference.name)).to_owned();
-        let index = claims.resolve(pod, reference).ok_or_else(|| PodRejection::ClaimMissing(name()))?;
+        let index = claims.resolve(pod, reference).ok_or_else(|| match reference.from_template {
+            true => PodRejection::ClaimUnmade(name()),
+            false => PodRejection::ClaimMissing(name()),
+        })?;
         let claim = &claims[index];
         if claim.consumers() >= CONSUMERS_MAX && !claim.state.reserved_for.contains(&pod) {
             return Err(PodRejection::ClaimFull(name()));
