@@ -26,10 +26,8 @@ pub(super) fn queues(store: &Store, findings: &mut Vec<Finding>) {
             queue.is_some_and(|q| queue::is_selected(q, &store.settings))
         };
         if store.settings.full_hierarchy_fairness && !parent.is_empty() && !seen(parent) {
-            let problem = match objects.queues.contains_key(&Key::new("", parent.as_str())) {
-                true => "is of another node pool",
-                false => "does not exist",
-            };
+            let is_elsewhere = objects.queues.contains_key(&Key::new("", parent.as_str()));
+            let problem = if is_elsewhere { "is of another node pool" } else { "does not exist" };
             report.warn(
                 "spec.parentQueue",
                 format!(

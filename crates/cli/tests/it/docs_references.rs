@@ -58,7 +58,11 @@ impl Help {
         if first.starts_with('-') {
             return None;
         }
-        let Some(own) = self.texts.get(first) else { return Some(format!("`kai {first}` is no command")) };
+        let Some(own) = self.texts.get(first) else {
+            // Commands for other programs are not listed.
+            let exists = kai(&[first, "--help"]).status.success();
+            return (!exists).then(|| format!("`kai {first}` is no command"));
+        };
         let text = self.texts.get(&format!("{first} {second}")).unwrap_or(own);
         let flags = words.iter().filter_map(|word| word.strip_prefix("--"));
         let flags = flags.map(|flag| flag.split(|c: char| !(c.is_alphanumeric() || c == '-')).next());
@@ -147,4 +151,37 @@ fn files_in_pages_and_help_exist() {
     }
     assert!(found > 50, "only {found} paths were found");
     assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn every_page_with_console_blocks_is_run_by_a_test() {
+    let folders = [
+        "crates/cli/tests/it",
+        "examples/license-plugin",
+        "examples/operations-plugin",
+        "crates/testkit/tests",
+    ];
+    let sources: String = folders.iter().map(|folder| sources(&root().join(folder))).collect();
+    for (page, text) in pages() {
+        if text.contains("```console\n") {
+            assert!(sources.contains(&format!("docs/{page}")), "no test runs the console blocks of {page}");
+        }
+    }
+}
+
+/// The text of all Rust files below a folder.
+fn sources(folder: &Path) -> String {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    let paths = entries.map(|entry| entry.expect("it can be read").path());
+    paths
+        .map(|path| {
+            if path.is_dir() {
+                sources(&path)
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                std::fs::read_to_string(&path).expect("it can be read")
+            } else {
+                String::new()
+            }
+        })
+        .collect()
 }

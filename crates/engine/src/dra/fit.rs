@@ -45,9 +45,12 @@ pub fn precheck(
     }
     for reference in references {
         let name = || names.text(reference.claim.unwrap_or(reference.name)).to_owned();
-        let index = claims.resolve(pod, reference).ok_or_else(|| match reference.from_template {
-            true => PodRejection::ClaimUnmade(name()),
-            false => PodRejection::ClaimMissing(name()),
+        let index = claims.resolve(pod, reference).ok_or_else(|| {
+            if reference.from_template {
+                PodRejection::ClaimUnmade(name())
+            } else {
+                PodRejection::ClaimMissing(name())
+            }
         })?;
         let claim = &claims[index];
         if claim.consumers() >= CONSUMERS_MAX && !claim.state.reserved_for.contains(&pod) {
