@@ -27,8 +27,38 @@ pub enum ConfigError {
     Yaml { problem: String },
     #[error("the scheduler configuration has an invalid value in `{field}`: {problem}; hint: {hint}")]
     Value { field: String, problem: String, hint: &'static str },
+    #[error("{what}, not a scheduler configuration; hint: a configuration has one or more of the keys {}", KEYS.join(", "))]
+    OtherFile { what: String },
     #[error("the scheduler configuration names the unknown action `{name}`; hint: the actions are {}", known.join(", "))]
     UnknownAction { name: String, known: Vec<&'static str> },
+}
+
+/// The keys of a configuration.
+const KEYS: [&str; 7] = [
+    "actions",
+    "tiers",
+    "queueDepthPerAction",
+    "scenarioSearchBudgets",
+    "usageDBConfig",
+    "search",
+    "disruptionBudgets",
+];
+
+/// As [`read`], but a file that has keys, and none of a configuration, is an error: KAI's scheduler would run with the
+/// defaults, but a user has named the wrong file.
+pub fn read_named(text: &str, plugins: &PluginSet) -> Result<SchedulerConfig, ConfigError> {
+    let config = read(text, plugins)?;
+    let value: Value = serde_saphyr::from_str(text).unwrap_or_default();
+    let Value::Object(fields) = value else { return Ok(config) };
+    let is_key = |field: &String| KEYS.iter().any(|key| key.eq_ignore_ascii_case(field));
+    if fields.is_empty() || fields.keys().any(is_key) {
+        return Ok(config);
+    }
+    let what = match fields.get("kind").and_then(Value::as_str) {
+        Some(kind) => format!("it is a `{kind}`"),
+        None => format!("it has the keys {}", fields.keys().cloned().collect::<Vec<_>>().join(", ")),
+    };
+    Err(ConfigError::OtherFile { what })
 }
 
 /// Parses a configuration file. Empty text is the default configuration; empty parts are replaced by the defaults. The
@@ -131,15 +161,7 @@ fn plugin_value(plugin: &PluginConfig) -> Value {
 
 fn from_value(value: &Value) -> Result<SchedulerConfig, ConfigError> {
     let fields = Fields::of(value, "config")?;
-    let mut warnings = fields.unknown(&[
-        "actions",
-        "tiers",
-        "queueDepthPerAction",
-        "scenarioSearchBudgets",
-        "usageDBConfig",
-        "search",
-        "disruptionBudgets",
-    ]);
+    let mut warnings = fields.unknown(&KEYS);
     let actions = fields.text("actions")?.unwrap_or_default();
     let actions = actions.split(',').map(str::trim).filter(|a| !a.is_empty()).map(str::to_owned).collect();
     let mut plugins = Vec::new();
@@ -320,6 +342,20 @@ mod tests {
 
     fn read(text: &str) -> Result<SchedulerConfig, ConfigError> {
         super::read(text, &PluginSet::builtin())
+    }
+
+    #[test]
+    fn file_that_a_user_names_must_be_a_configuration() {
+        let read_named = |text: &str| read_named(text, &PluginSet::builtin());
+        for text in ["", "# nothing yet\n", "Actions: allocate\n", "tiers: []\nnovelty: 1\n"] {
+            assert!(read_named(text).is_ok(), "{text}");
+        }
+        let message = |text: &str| read_named(text).unwrap_err().to_string();
+        assert!(message("kind: Job\nspec: {}\n").starts_with("it is a `Job`, not a scheduler configuration"));
+        assert!(
+            message("foo: 1\n").starts_with("it has the keys foo, not a scheduler configuration; hint: ")
+        );
+        assert!(read("foo: 1\n").is_ok(), "as in KAI");
     }
 
     #[test]

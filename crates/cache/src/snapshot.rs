@@ -103,6 +103,12 @@ pub enum SnapshotError {
         "`{file}` is not a snapshot archive: {problem}; hint: it must be a zip file with the entry `snapshot.json`"
     )]
     Archive { file: String, problem: String },
+    /// A zip archive without its end.
+    #[error("`{file}` is not a complete zip archive: its end is missing; hint: copy or download it again")]
+    Truncated { file: String },
+    /// Another kind of file of `kai` or Kubernetes.
+    #[error("`{file}` is {what}, not a snapshot; hint: {hint}")]
+    Other { file: String, what: &'static str, hint: &'static str },
     /// Damaged or too large.
     #[error("`{file}` {cause}; hint: {hint}")]
     Text { file: String, hint: &'static str, cause: ScanError },

@@ -72,7 +72,7 @@ fn write(args: &args::Snapshot, snapshot: &Snapshot, output: impl Write) -> Resu
 fn take(args: &args::Snapshot, plugins: &PluginSet) -> Result<Snapshot> {
     let mut options = scheduler_options(&args.cluster);
     if let Some(path) = &args.config {
-        options.config = config::read(path, plugins)?;
+        options.config = config::read_named(path, plugins)?;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the async runtime")?;

@@ -10,6 +10,7 @@ mod nodes;
 mod snapshot_import;
 mod state;
 mod status_line;
+mod workload_kinds;
 
 use crate::args;
 use crate::embedded;
@@ -28,6 +29,7 @@ use std::io::{ErrorKind, Read as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+pub(crate) use workload_kinds::Project;
 
 /// Runs a cluster until Ctrl-C or SIGTERM.
 pub(crate) fn run(args: &args::Up, extensions: &Extensions) -> Result<ExitCode> {
@@ -110,6 +112,7 @@ async fn start(
     }
     let mut cluster = builder.start().await.map_err(explain)?;
     install::install(cluster.api()).await?;
+    workload_kinds::install(cluster.api(), &args.with).await?;
     if !args.no_scheduler {
         admission::install(&cluster).await?;
         // Pods of a loaded state were not seen by our webhooks, so those that share a GPU may not be prepared.
@@ -123,7 +126,7 @@ async fn start(
 /// Adds the configuration file and the user's plugins to the options of the components.
 fn configure(options: &mut ComponentOptions, args: &args::Up, extensions: &Extensions) -> Result<()> {
     if let Some(path) = &args.config {
-        let config = kai_components::config::read(path, &extensions.scheduler)?;
+        let config = kai_components::config::read_named(path, &extensions.scheduler)?;
         options.scheduler.usage = config.usage_db.as_ref().map(Source::read).transpose()?;
         options.scheduler.config = config;
     }
@@ -158,7 +161,10 @@ fn welcome(counts: &Counts, kubeconfig: &Path, url: &str, args: &args::Up) -> St
          Use it from another terminal, after `export KUBECONFIG={path}`:\n  \
            kubectl get nodes -L topology.kubernetes.io/rack,nvidia.com/gpu.count\n  \
            kubectl get queues,priorityclasses\n  \
-           kubectl create job hello --image=busybox\n\n\
+           kubectl create job hello --image=busybox\n  \
+           kai queues\n  \
+           kai jobs\n  \
+           kai why hello\n\n\
          {scheduling}\n\
          Press Ctrl-C to stop.\n"
     )

@@ -70,7 +70,7 @@ impl RowLimit {
 pub(crate) fn run(args: &args::View, subject: Subject<'_>, plugins: &PluginSet) -> Result<ExitCode> {
     let mut options = connection::scheduler_options(&args.cluster);
     if let Some(path) = &args.config {
-        options.config = config::read(path, plugins)?;
+        options.config = config::read_named(path, plugins)?;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the async runtime")?;

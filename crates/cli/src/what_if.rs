@@ -72,20 +72,20 @@ fn of_snapshot(args: &args::WhatIf, plugins: &PluginSet) -> Result<Source> {
     let snapshot = snapshot::read_file(path)?;
     let params = snapshot.engine_params();
     let policy = Policy::resolve(&snapshot.config.engine, &params, plugins);
-    let new_config = args.config.as_deref().map(|path| config::read(path, plugins)).transpose()?;
+    let new_config = args.config.as_deref().map(|path| config::read_named(path, plugins)).transpose()?;
     let new_policy = new_config.map(|config| Policy::resolve(&config.engine, &params, plugins));
     let now = snapshot.replay.now.map_or_else(|| Timestamp(kai_clock::unix_micros()), |stamp| stamp.0);
     let mut store = snapshot.into_store();
     let mut cluster = ClusterState::new();
     store.drain_into(&mut cluster);
     let outcome = kai_engine::plan(&mut cluster, &policy, Cycle { now, seed: 0 });
-    let view = ClusterView { store, cluster, outcome, now };
+    let view = ClusterView { store, cluster, outcome, now, staleness_grace: params.staleness_grace };
     Ok(Source { view, policy, new_policy, namespace: "default".to_owned() })
 }
 
 fn of_cluster(args: &args::WhatIf, plugins: &PluginSet) -> Result<Source> {
     let options = scheduler_options(&args.cluster);
-    let new_config = args.config.as_deref().map(|path| config::read(path, plugins)).transpose()?;
+    let new_config = args.config.as_deref().map(|path| config::read_named(path, plugins)).transpose()?;
     let new_policy = new_config.map(|config| Policy::resolve(&config.engine, &options.params, plugins));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the async runtime")?;

@@ -439,6 +439,8 @@ pub enum PodRejection {
     ClaimsUnavailable(Vec<String>),
     /// A device claim is missing.
     ClaimMissing(String),
+    /// No device claim was made from the template that the pod names: the pod's own name of the claim.
+    ClaimUnmade(String),
     /// A device claim has reached its maximum number of consumers.
     ClaimFull(String),
     /// A shared GPU claim without the label of its queue: the claim, and its label.
@@ -523,6 +525,8 @@ pub enum TopologyReason {
 pub enum Measured {
     /// All candidate nodes: this domain, or all nodes when empty.
     Whole(String),
+    /// None: no node has the label of this level, or of all levels when empty, and such nodes are not part of it.
+    Unlabelled(String),
     /// The first domains of the required level, by id.
     Each(Vec<DomainCapacity>),
 }

@@ -136,6 +136,9 @@ pub struct GroupView {
     /// Its maximum run time, while it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_limit: Option<TimeLimitView>,
+    /// When its pods are evicted, while fewer are placed than its minimum; absent where they never are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stale_until: Option<String>,
     /// The first thing to know, as a sentence; `None` where nothing is pending.
     pub reason: Option<String>,
     pub verdict: Option<VerdictView>,
@@ -254,6 +257,8 @@ fn group_view(
 ) -> GroupView {
     let time_limit = TimeLimitView::of(&view.cluster, group, view.now);
     let group = &view.cluster.groups[group];
+    let grace = group.staleness_grace.unwrap_or(view.staleness_grace);
+    let stale_until = stale_until(group.stale_since, grace, view.now).map(|until| until.to_string());
     let counts = PodCounts::of(&view.cluster, group);
     let min = min(group, Group::root());
     let mut model = GroupView {
@@ -267,16 +272,22 @@ fn group_view(
         min,
         created: group.created.to_string(),
         time_limit,
+        stale_until: stale_until.filter(|_| counts.state(min) == GroupState::Stale),
         reason: None,
         verdict: verdict.map(verdicts::view),
         planned_evictions,
         key: key.clone(),
         created_at: group.created,
         is_placeable: verdict.is_some_and(|verdict| verdict.leading == Verdict::Placed),
-        obstacles: verdict.map(obstacles).unwrap_or_default(),
+        obstacles: verdict.map(|verdict| obstacles(verdict, Some(&view.store))).unwrap_or_default(),
     };
     model.reason = reason(&model);
     model
+}
+
+/// When the pods of a group are evicted that runs below its minimum. A negative grace period never ends.
+fn stale_until(since: Option<Timestamp>, grace: Span, now: Timestamp) -> Option<Timestamp> {
+    (grace.0 >= 0).then(|| since.unwrap_or(now) + grace)
 }
 
 fn reason(group: &GroupView) -> Option<String> {
@@ -367,5 +378,13 @@ mod tests {
         ] {
             assert_eq!(state(statuses, min), expected, "{statuses:?}");
         }
+    }
+
+    #[test]
+    fn stale_group_is_evicted_when_its_grace_period_ends() {
+        let (since, now) = (Timestamp(5_000_000), Timestamp(9_000_000));
+        assert_eq!(stale_until(Some(since), Span::from_secs(60), now), Some(Timestamp(65_000_000)));
+        assert_eq!(stale_until(None, Span::from_secs(60), now), Some(Timestamp(69_000_000)));
+        assert_eq!(stale_until(Some(since), Span::from_secs(-1), now), None, "never");
     }
 }

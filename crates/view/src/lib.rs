@@ -17,6 +17,7 @@ pub mod verdicts;
 pub mod what_if;
 pub mod why;
 
+mod missing_queue;
 mod natural_order;
 mod suggestions;
 

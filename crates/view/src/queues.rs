@@ -1,8 +1,9 @@
 //! The queue hierarchy: quota, limit, fair share, usage and pending requests of each queue.
 
 use crate::amounts::{Amount, ByResource};
+use crate::missing_queue::{self, Problem};
 use crate::reader::ClusterView;
-use kai_engine::input::Key;
+use kai_cache::Store;
 use kai_engine::outcome::{Outcome, QueueReport};
 use kai_engine::verdict::QueueResource;
 use serde::Serialize;
@@ -109,51 +110,39 @@ fn children(outcome: &Outcome) -> BTreeMap<Option<&str>, Vec<&QueueReport>> {
     children
 }
 
-/// The first queue from this one upwards that another scheduler serves.
-fn foreign_ancestor<'a>(view: &'a ClusterView, queue: &'a str) -> Option<&'a str> {
-    let queues = &view.store.objects().queues;
-    let mut name = queue;
-    // A cycle has at most all queues.
-    for _ in 0..=queues.len() {
-        let queue = queues.get(&Key::new("", name))?;
-        if !kai_cache::translate::queue::is_selected(queue, view.store.settings()) {
-            return Some(name);
-        }
-        name = queue.spec.parent_queue.as_str();
-    }
-    None
-}
-
 fn left_out(view: &ClusterView) -> Vec<OmittedQueue> {
     let reported: BTreeSet<&str> = view.outcome.queues.iter().map(|queue| queue.name.as_str()).collect();
     let queues = &view.store.objects().queues;
     let missing = queues.iter().filter(|(key, _)| !reported.contains(key.name.as_str()));
-    let why = |parent: &str| {
-        if parent.is_empty() {
-            "it belongs to another node pool".to_owned()
-        } else if foreign_ancestor(view, parent).is_some_and(|foreign| foreign == parent) {
-            format!("its parent `{parent}` belongs to another node pool")
-        } else if let Some(foreign) = foreign_ancestor(view, parent) {
-            format!("its ancestor `{foreign}` belongs to another node pool")
-        } else if queues.contains_key(&Key::new("", parent)) {
-            format!("its ancestors, from parent `{parent}` on, form a cycle")
-        } else {
-            format!("its parent `{parent}` does not exist")
-        }
-    };
     missing
         .map(|(key, queue)| OmittedQueue {
             queue: key.name.clone(),
-            why: why(queue.spec.parent_queue.as_str()),
+            why: why_left_out(&view.store, &key.name, &queue.spec.parent_queue),
         })
         .collect()
+}
+
+fn why_left_out(store: &Store, queue: &str, parent: &str) -> String {
+    let Some(gap) = missing_queue::find(store, queue) else {
+        return "it has only just been created".to_owned();
+    };
+    let relation = match gap.queue {
+        at if at == parent => format!("its parent `{at}`"),
+        at => format!("its ancestor `{at}`"),
+    };
+    match gap.problem {
+        Problem::OtherNodePool if gap.queue == queue => "it belongs to another node pool".to_owned(),
+        Problem::OtherNodePool => format!("{relation} belongs to another node pool"),
+        Problem::Absent => format!("{relation} does not exist"),
+        Problem::Cycle => format!("its ancestors, from parent `{parent}` on, form a cycle"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kai_cache::Settings;
     use kai_cache::object::Queue;
-    use kai_cache::{Settings, Store};
     use serde_json::json;
 
     #[test]
@@ -170,16 +159,23 @@ mod tests {
         for (name, parent) in [("one", "two"), ("two", "one")] {
             store.apply(queue(name, parent, json!({})));
         }
+        store.apply(queue("elsewhere", "middle", json!({"kai.scheduler/node-pool": "b"})));
+        store.apply(queue("orphan", "gone", json!({})));
+        store.apply(queue("below-orphan", "orphan", json!({})));
         let view = ClusterView {
             store,
             cluster: kai_engine::ClusterState::new(),
             outcome: Outcome::default(),
             now: kai_units::Timestamp(0),
+            staleness_grace: kai_units::Span(0),
         };
         let why: BTreeMap<String, String> =
             left_out(&view).into_iter().map(|omitted| (omitted.queue, omitted.why)).collect();
         assert_eq!(why["middle"], "its parent `foreign` belongs to another node pool");
         assert_eq!(why["leaf"], "its ancestor `foreign` belongs to another node pool");
+        assert_eq!(why["elsewhere"], "it belongs to another node pool");
+        assert_eq!(why["orphan"], "its parent `gone` does not exist");
+        assert_eq!(why["below-orphan"], "its ancestor `gone` does not exist");
         assert_eq!(why["one"], "its ancestors, from parent `two` on, form a cycle");
     }
 }

@@ -15,7 +15,7 @@ use kai_runtime::invalid::InvalidObject;
 use kai_runtime::watch::{self, Source, WatchEvent};
 use kai_scheduler::Options;
 use kai_scheduler::resources::{self, KindVisitor, ServedApis, into_any_kind, of};
-use kai_units::Timestamp;
+use kai_units::{Span, Timestamp};
 use kai_whatif::Model;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,6 +46,8 @@ pub struct ClusterView {
     pub cluster: ClusterState,
     pub outcome: Outcome,
     pub now: Timestamp,
+    /// How long a group without a grace period of its own may run below its minimum.
+    pub staleness_grace: Span,
 }
 
 impl ClusterView {
@@ -98,6 +100,7 @@ impl ClusterReader {
             cluster: ClusterState::new(),
             outcome: Outcome::default(),
             now: Timestamp(0),
+            staleness_grace: options.params.staleness_grace,
         };
         let (warnings, unreadable) = (listing.warnings, listing.unreadable);
         let mut reader = Self {
@@ -125,7 +128,7 @@ impl ClusterReader {
 
     /// Plans a cycle on the objects as they are known.
     pub fn plan(&mut self) {
-        let ClusterView { store, cluster, outcome, now } = &mut self.view;
+        let ClusterView { store, cluster, outcome, now, .. } = &mut self.view;
         *now = Timestamp(kai_clock::unix_micros());
         store.drain_into(cluster);
         let watch = Stopwatch::start();
@@ -143,7 +146,7 @@ impl ClusterReader {
             return known.clone();
         }
         let max = plans_max(&self.view.cluster, Some(self.plan_ms));
-        let ClusterView { store, cluster, outcome, now } = &mut self.view;
+        let ClusterView { store, cluster, outcome, now, .. } = &mut self.view;
         let mut model = Model { store, cluster, policy: &self.policy, cycle: Cycle { now: *now, seed: 0 } };
         let found = HintsView::new(&kai_whatif::hints::find(&mut model, outcome, group, max));
         self.hints.insert(group.clone(), found.clone());

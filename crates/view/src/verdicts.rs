@@ -1,6 +1,8 @@
 //! Why groups are pending: verdicts and failed evictions with their values, and as sentences.
 
 use crate::amounts::{key, named, unit};
+use crate::missing_queue;
+use kai_cache::store::Store;
 use kai_engine::Outcome;
 use kai_engine::explain::{FailedActions, Sentence, failed_actions, plain};
 use kai_engine::verdict::{EvictionFailureReason, GroupVerdict, QueueResource, ScenarioRejection, Verdict};
@@ -86,10 +88,15 @@ fn eviction_failure(failed: &FailedActions<'_>) -> EvictionFailureView {
     }
 }
 
-/// The leading reason, further ones, and why no eviction helped, without repetitions.
-pub fn obstacles(verdict: &GroupVerdict) -> Vec<Obstacle> {
+/// The leading reason, further ones, and why no eviction helped, without repetitions. With the objects, a missing
+/// queue is explained.
+pub fn obstacles(verdict: &GroupVerdict, store: Option<&Store>) -> Vec<Obstacle> {
     let is_failure = |of: &Verdict| matches!(of, Verdict::NoVictims(_));
-    let sentence = |of: &Verdict| plain(of, &verdict.queue);
+    let sentence = |of: &Verdict| {
+        let store = store.filter(|_| *of == Verdict::QueueMissing);
+        let explained = store.and_then(|store| missing_queue::explain(store, &verdict.queue));
+        explained.unwrap_or_else(|| plain(of, &verdict.queue))
+    };
     let leading = Some(&verdict.leading).filter(|leading| !is_failure(leading)).map(sentence);
     let further = verdict.further.iter().filter(|further| !is_failure(further)).map(sentence);
     let failed = failed_actions(verdict).into_iter().filter(|failed| !is_reported(verdict, failed.reason));

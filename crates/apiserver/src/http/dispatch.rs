@@ -27,7 +27,10 @@ pub(super) async fn dispatch(
     let target = match route::find(&core.catalog(), request.uri().path()) {
         Ok(target) => target,
         Err(RouteError::Object(failure)) => return Err(failure),
-        Err(RouteError::Path) => return Err(StatusError::unknown_path()),
+        Err(RouteError::Path) => {
+            let path = request.uri().path();
+            return Err(without_containers(path).unwrap_or_else(StatusError::unknown_path));
+        }
         Err(RouteError::Page) => return Ok(respond::not_found_page()),
     };
     let mut query = Query::parse(request.uri().query().unwrap_or_default());
@@ -124,6 +127,18 @@ async fn serve(
         }
     };
     Ok(respond::reply(core, &call, reply, negotiated))
+}
+
+/// The error of a subresource that needs a running container.
+fn without_containers(path: &str) -> Option<StatusError> {
+    let rest = path.strip_prefix("/api/v1/namespaces/")?;
+    let [_, "pods", pod, what, ..] = rest.split('/').collect::<Vec<_>>()[..] else { return None };
+    if !["exec", "attach", "portforward", "proxy"].contains(&what) {
+        return None;
+    }
+    Some(StatusError::bad_request(format!(
+        "pod `{pod}` is simulated and runs no container, so that `{what}` has nothing to connect to"
+    )))
 }
 
 /// The deprecation warning of the resource.

@@ -1,4 +1,5 @@
-//! `OpenAPI` v3 documents, one for each group version; `kubectl explain` and client-side validation read them.
+//! `OpenAPI` v3 documents, one for each group version; `kubectl explain` and client-side validation read them. The v2
+//! document has no definitions.
 
 mod paths;
 mod schemas;
@@ -8,8 +9,8 @@ use crate::registry::{Catalog, Resource};
 use crate::server::Core;
 use crate::status_error::StatusError;
 use axum::body::Body;
-use http::header::{ETAG, IF_NONE_MATCH};
-use http::{HeaderValue, Request, Response};
+use http::header::{ACCEPT, ETAG, IF_NONE_MATCH};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use rustc_hash::FxHasher;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -18,6 +19,9 @@ use std::sync::Arc;
 
 /// The document at a path; `None` for other paths.
 pub(super) fn respond(core: &Core, request: &Request<Body>) -> Option<Result<Response<Body>, StatusError>> {
+    if request.uri().path() == "/openapi/v2" {
+        return Some(Ok(version_2(request.headers())));
+    }
     let rest = request.uri().path().strip_prefix("/openapi/v3")?.trim_matches('/');
     let catalog = core.catalog();
     if rest.is_empty() {
@@ -41,6 +45,35 @@ pub(super) fn respond(core: &Core, request: &Request<Body>) -> Option<Result<Res
         response.headers_mut().insert(ETAG, tag);
     }
     Some(Ok(response))
+}
+
+/// The `OpenAPI` v2 document, without definitions: clients read those of v3, and look here only for kinds that v3 does
+/// not have. Without a document they would stop with a misleading message instead of naming the missing kind.
+fn version_2(headers: &HeaderMap) -> Response<Body> {
+    const TITLE: &str = "Kubernetes";
+    let version = super::health::GIT_VERSION;
+    let accepted = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    if !accepted.contains("proto-openapi.spec.v2") {
+        let info = json!({"title": TITLE, "version": version});
+        let document = json!({"swagger": "2.0", "info": info, "paths": {}, "definitions": {}});
+        return respond::json(200, document.to_string());
+    }
+    // openapi.v2.Document: 1 is `swagger`, 2 is `info` with 1, the title, and 2, the version.
+    let mut info = Vec::new();
+    protobuf_field(&mut info, 1, TITLE.as_bytes());
+    protobuf_field(&mut info, 2, version.as_bytes());
+    let mut document = Vec::new();
+    protobuf_field(&mut document, 1, b"2.0");
+    protobuf_field(&mut document, 2, &info);
+    respond::with(200, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf", document)
+}
+
+/// Appends a field of bytes, shorter than 128, as all of [`version_2`] are.
+fn protobuf_field(message: &mut Vec<u8>, number: u8, bytes: &[u8]) {
+    const LENGTH_DELIMITED: u8 = 2;
+    debug_assert!(bytes.len() < 128, "the length takes one byte");
+    message.extend([number << 3 | LENGTH_DELIMITED, bytes.len() as u8]);
+    message.extend(bytes);
 }
 
 /// The document of `/version`.

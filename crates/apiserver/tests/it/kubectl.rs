@@ -362,3 +362,38 @@ metadata: {name: held, finalizers: [example.com/hold]}
         assert_eq!(kubectl.run("get cm held --ignore-not-found -o name", "").await, "");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs kubectl: cargo xtask ci runs it"]
+async fn missing_definition_is_named_and_the_rest_of_the_file_is_applied() {
+    for kubectl in Kubectl::each("missing-definition") {
+        let manifest = "
+apiVersion: example.com/v1
+kind: Gadget
+metadata: {name: a}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: after}
+";
+        let error = kubectl.refused("apply -f -", manifest).await;
+        has(
+            &error,
+            &["no matches for kind \"Gadget\" in version \"example.com/v1\"", "ensure CRDs are installed"],
+        );
+        assert_eq!(kubectl.run("get cm after -o name", "").await, "configmap/after\n");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs kubectl: cargo xtask ci runs it"]
+async fn commands_that_need_a_container_say_that_there_is_none() {
+    for kubectl in Kubectl::each("containers") {
+        kubectl.run("create -f -", POD).await;
+        let running = r#"{"status":{"phase":"Running"}}"#;
+        kubectl.run(&format!("patch pod web --subresource=status --type=merge -p {running}"), "").await;
+        for command in ["exec web -- ls", "attach web", "port-forward web :80"] {
+            has(&kubectl.refused(command, "").await, &["pod `web` is simulated and runs no container"]);
+        }
+    }
+}

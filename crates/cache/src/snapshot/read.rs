@@ -12,6 +12,8 @@ use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
 const TOO_LARGE: &str = "check that this is a snapshot, or split the cluster by node pool";
+/// First bytes of a state that `kai up --save` has written.
+const SAVED_STATE: &[u8] = b"{\"format\":\"kai-apiserver/";
 const DAMAGED: &str = "check that the file is complete";
 /// Limit of YAML bytes; YAML is parsed in memory.
 const YAML_BYTES: u64 = 64 << 20;
@@ -29,7 +31,7 @@ pub fn read(file: &str, input: impl Read + Seek, limits: Limits) -> Result<Snaps
     let parts = read_parts(file, input, limits)?;
     let missing = |member| SnapshotError::Missing { file: file.to_owned(), member };
     if !parts.has_objects {
-        return Err(missing("rawObjects"));
+        return Err(if parts.is_manifest { manifest(file) } else { missing("rawObjects") });
     }
     let of_config = |cause| SnapshotError::Config { file: file.to_owned(), cause };
     let config = parts.config.ok_or_else(|| missing("config"))?;
@@ -44,6 +46,15 @@ pub fn read(file: &str, input: impl Read + Seek, limits: Limits) -> Result<Snaps
     })
 }
 
+fn manifest(file: &str) -> SnapshotError {
+    SnapshotError::Other {
+        file: file.to_owned(),
+        what: "a manifest of Kubernetes objects",
+        hint: "`kai what-if -f` predicts what it would do in a cluster, and `kai lint` and `kai group` check it; \
+               `kai snapshot` takes a snapshot of a cluster",
+    }
+}
+
 /// Reads only the objects of a snapshot; configuration and parameters may be missing.
 pub fn read_objects(file: &str, input: impl Read + Seek, limits: Limits) -> Result<Objects, SnapshotError> {
     Ok(read_parts(file, input, limits)?.objects)
@@ -54,6 +65,8 @@ struct Parts {
     config: Option<Value>,
     params: Option<Value>,
     has_objects: bool,
+    /// It has the `kind` of an object.
+    is_manifest: bool,
     objects: Objects,
     replay: Replay,
     discovery: Option<Discovery>,
@@ -71,9 +84,18 @@ fn read_parts(file: &str, mut input: impl Read + Seek, limits: Limits) -> Result
             file: file.to_owned(),
             problem: error.to_string(),
         };
-        let mut archive = zip::ZipArchive::new(BufReader::new(input)).map_err(damaged)?;
+        // The directory of an archive is at its end.
+        let truncated = |_| SnapshotError::Truncated { file: file.to_owned() };
+        let mut archive = zip::ZipArchive::new(BufReader::new(input)).map_err(truncated)?;
         let entry = archive.by_name("snapshot.json").map_err(damaged)?;
         return Reader::of(file).parts(Scanner::new(entry, limits));
+    }
+    if head.starts_with(SAVED_STATE) {
+        return Err(SnapshotError::Other {
+            file: file.to_owned(),
+            what: "a state that `kai up --save` has written",
+            hint: "start it with `kai up --load`, and take a snapshot of it with `kai snapshot`",
+        });
     }
     if head.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{') {
         return Reader::of(file).parts(Scanner::new(input, limits));
@@ -95,8 +117,13 @@ fn yaml_as_json(file: &str, input: impl Read) -> Result<Vec<u8>, SnapshotError> 
         strict_booleans: true,
         budget: serde_saphyr::budget! { max_nodes: YAML_NODES, max_events: 4 * YAML_NODES },
     };
-    let value: Value = serde_saphyr::from_str_with_options(&text, options)
-        .map_err(|error| bad(config_file::yaml_problem(&error)))?;
+    let value: Value = match serde_saphyr::from_str_with_options(&text, options) {
+        Ok(value) => value,
+        Err(_) if text.lines().filter(|line| line.starts_with("kind:")).count() > 1 => {
+            return Err(manifest(file));
+        }
+        Err(error) => return Err(bad(config_file::yaml_problem(&error))),
+    };
     drop(text);
     if !value.is_object() {
         return Err(SnapshotError::Missing { file: file.to_owned(), member: "rawObjects" });
@@ -137,7 +164,10 @@ impl<'a> Reader<'a> {
                     let replay = serde_json::from_value(Value::Object(others));
                     parts.replay = replay.map_err(|e| self.value_error("`replay`".to_owned(), &e))?;
                 }
-                _ => scanner.value(&mut self.text).map_err(|e| text_error(file, e))?,
+                key => {
+                    parts.is_manifest |= key == "kind";
+                    scanner.value(&mut self.text).map_err(|e| text_error(file, e))?;
+                }
             }
         }
         if scanner.peek().map_err(|e| text_error(file, e))?.is_some() {

@@ -157,6 +157,28 @@ fn errors_name_file_object_and_field() {
 }
 
 #[test]
+fn other_files_are_named_for_what_they_are() {
+    let error = |text: &str| read_text(text).unwrap_err().to_string();
+    let state = error("{\"format\":\"kai-apiserver/v1\",\"revision\":1}\n{}\n");
+    assert!(
+        state.contains("a state that `kai up --save` has written") && state.contains("kai up --load"),
+        "{state}"
+    );
+    let one = "apiVersion: batch/v1\nkind: Job\n";
+    for manifest in
+        [one.to_owned(), format!("{one}---\n{one}"), "{\"kind\": \"List\", \"items\": []}".to_owned()]
+    {
+        let text = error(&manifest);
+        assert!(
+            text.contains("a manifest of Kubernetes objects") && text.contains("kai what-if -f"),
+            "{text}"
+        );
+    }
+    let cut = error("PK\u{3}\u{4} and no more");
+    assert!(cut.contains("its end is missing; hint: "), "{cut}");
+}
+
+#[test]
 fn first_of_two_objects_with_one_name_counts() {
     let mut value = small();
     let mut second = value["rawObjects"]["nodes"][0].clone();

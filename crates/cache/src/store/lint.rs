@@ -26,10 +26,12 @@ pub(super) fn queues(store: &Store, findings: &mut Vec<Finding>) {
             queue.is_some_and(|q| queue::is_selected(q, &store.settings))
         };
         if store.settings.full_hierarchy_fairness && !parent.is_empty() && !seen(parent) {
+            let is_elsewhere = objects.queues.contains_key(&Key::new("", parent.as_str()));
+            let problem = if is_elsewhere { "is of another node pool" } else { "does not exist" };
             report.warn(
                 "spec.parentQueue",
                 format!(
-                    "the parent queue `{parent}` does not exist, so this queue and its descendants are ignored"
+                    "the parent queue `{parent}` {problem}, so this queue and its descendants are ignored"
                 ),
                 "create the parent in the same node pool, or name another one",
             );

@@ -22,7 +22,7 @@ Files:
 
 Examples:
   kai simulate cluster.zip --for 2h
-  kai simulate examples/simulate-day.yaml --html report.html
+  kai simulate examples/busy-morning.yaml --html report.html
   kai simulate examples/time-based.yaml --csv -
   kai simulate --listen 127.0.0.1:8080
 ";

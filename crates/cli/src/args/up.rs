@@ -1,5 +1,6 @@
 //! Options of `kai up`.
 
+use crate::up::Project;
 use std::path::PathBuf;
 
 const HELP: &str = "\
@@ -36,6 +37,7 @@ Existing clusters:
 Examples:
   kai up
   kai up --nodes 16x8,4x0 --racks 4
+  kai up --with kubeflow,ray,jobset,lws,prometheus
   kai up --save state.kai          then, later: kai up --load state.kai --save state.kai
   kai up --load cluster.zip --port 0 --kubeconfig ./kubeconfig
   kai up --for-real ~/.kube/config
@@ -63,6 +65,9 @@ pub(crate) struct Up {
     /// Start no KAI components, to run them or another scheduler separately.
     #[arg(long)]
     pub(crate) no_scheduler: bool,
+    /// Install the kinds of these projects, so that their manifests can be applied; no controller creates their pods.
+    #[arg(long, value_name = "PROJECTS", value_delimiter = ',')]
+    pub(crate) with: Vec<Project>,
     /// Scheduler configuration: actions, plugins and their arguments; default: KAI's.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -77,7 +82,7 @@ pub(crate) struct Up {
     #[arg(
         long,
         value_name = "KUBECONFIG",
-        conflicts_with_all = ["nodes", "racks", "nodes_file", "port", "kubeconfig", "no_scheduler", "save", "load"]
+        conflicts_with_all = ["nodes", "racks", "nodes_file", "port", "kubeconfig", "no_scheduler", "with", "save", "load"]
     )]
     pub(crate) for_real: Option<PathBuf>,
     /// With --for-real: create missing objects without confirmation.

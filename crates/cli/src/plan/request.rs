@@ -25,7 +25,7 @@ impl Request {
             bail!("--decisions takes the decisions of one file, but {} are given", args.files.len());
         }
         let now = args.now.as_deref().map(str::parse).transpose().context("invalid --now")?;
-        let config = args.config.as_deref().map(|path| config::read(path, plugins)).transpose()?;
+        let config = args.config.as_deref().map(|path| config::read_named(path, plugins)).transpose()?;
         Ok(Self { config, now })
     }
 

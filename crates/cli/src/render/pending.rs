@@ -24,7 +24,7 @@ pub(crate) fn of(verdicts: &[GroupVerdict]) -> Option<String> {
 fn reasons(verdict: &GroupVerdict) -> String {
     let mut lines = Vec::new();
     let mut has_hint = false;
-    for Obstacle { is_further, sentence } in obstacles(verdict) {
+    for Obstacle { is_further, sentence } in obstacles(verdict, None) {
         lines.push(if is_further { format!("also: {}", sentence.text) } else { sentence.text });
         if let Some(hint) = sentence.hint.filter(|_| !has_hint && !is_further) {
             lines.push(format!("hint: {hint}"));

@@ -31,7 +31,7 @@ impl Request {
         if args.json && args.csv.as_ref().is_some_and(|path| path.as_os_str() == "-") {
             bail!("--json and --csv - both print; hint: give --csv a file");
         }
-        let config = args.config.as_deref().map(|path| config::read(path, plugins)).transpose()?;
+        let config = args.config.as_deref().map(|path| config::read_named(path, plugins)).transpose()?;
         Ok(Self {
             config,
             now: args.now.as_deref().map(str::parse).transpose().context("invalid --now")?,

@@ -99,7 +99,7 @@ async fn trial(args: &args::Up, kubeconfig: &Path, extensions: &Extensions) -> R
     shutdown.send_replace(true);
     components.join().await;
     webhooks.unregister(&api).await;
-    crate::print(&summary(&created))
+    crate::print(&summary(&created, kubeconfig))
 }
 
 /// Creates missing objects and replaces different ones, as far as confirmed; returns all objects created by trials.
@@ -325,7 +325,7 @@ fn welcome(kubeconfig: &Path, deployed: &[(&str, String)], args: &args::Up) -> S
 }
 
 /// The objects that stay in the cluster, and the commands that delete them.
-fn summary(created: &[Manifest]) -> String {
+fn summary(created: &[Manifest], kubeconfig: &Path) -> String {
     let mut text = "trial stopped; running pods keep running, pending pods stay Pending\n".to_owned();
     if created.is_empty() {
         text.push_str("it leaves behind only pod groups and leases\n");
@@ -359,8 +359,14 @@ fn summary(created: &[Manifest]) -> String {
     for (namespace, kinds) in commands {
         let namespace = if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") };
         let kinds = kinds.join(",");
-        writeln!(text, "  kubectl delete{namespace} {kinds} -l {}={}", MADE_BY.0, MADE_BY.1)
-            .expect("writing to a string");
+        writeln!(
+            text,
+            "  kubectl --kubeconfig {} delete{namespace} {kinds} -l {}={}",
+            kubeconfig.display(),
+            MADE_BY.0,
+            MADE_BY.1
+        )
+        .expect("writing to a string");
     }
     text
 }
@@ -380,18 +386,20 @@ mod tests {
         let classes = ["one", "two"].map(|name| manifest(kind::PRIORITY_CLASS, "", name));
         let mut created = vec![account];
         created.extend(classes);
-        let text = summary(&created);
+        let text = summary(&created, Path::new("c"));
         assert!(
             text.ends_with(
-                "to delete it:\n  kubectl delete priorityclasses -l kai.scheduler/made-by=kai-up\n  \
-                 kubectl delete -n a serviceaccounts -l kai.scheduler/made-by=kai-up\n"
+                "to delete it:\n  kubectl --kubeconfig c delete priorityclasses -l kai.scheduler/made-by=kai-up\n  \
+                 kubectl --kubeconfig c delete -n a serviceaccounts -l kai.scheduler/made-by=kai-up\n"
             ),
             "{text}"
         );
         created.push(manifest(kind::NAMESPACE, "", "a"));
-        let text = summary(&created);
+        let text = summary(&created, Path::new("c"));
         assert!(
-            text.ends_with("  kubectl delete namespaces,priorityclasses -l kai.scheduler/made-by=kai-up\n"),
+            text.ends_with(
+                "  kubectl --kubeconfig c delete namespaces,priorityclasses -l kai.scheduler/made-by=kai-up\n"
+            ),
             "{text}"
         );
     }

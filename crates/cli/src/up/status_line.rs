@@ -9,7 +9,7 @@ use kai_runtime::watch::{self, Source, WatchEvent};
 use kai_units::Quantity;
 use parking_lot::Mutex;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -28,7 +28,10 @@ const PHASES: [(&str, &str); 5] = [
     ("Unknown", "unknown"),
 ];
 
-/// Watches nodes and pods.
+/// Driver of the GPUs that are published as devices.
+const GPU_DRIVER: &str = "gpu.nvidia.com";
+
+/// Watches nodes and pods, and the devices and claims of nodes whose GPUs are devices.
 pub(super) struct StatusLine {
     observed: Arc<Mutex<Observed>>,
     _tasks: JoinSet<()>,
@@ -36,21 +39,34 @@ pub(super) struct StatusLine {
     is_terminal: bool,
 }
 
-/// The counts of each node and pod.
+/// The counts of each object.
 #[derive(Debug, Default)]
 struct Observed {
     nodes: BTreeMap<Key, Counts>,
     pods: BTreeMap<Key, Counts>,
+    slices: BTreeMap<Key, Counts>,
+    claims: BTreeMap<Key, Counts>,
+}
+
+impl Observed {
+    fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        let all = [&self.nodes, &self.pods, &self.slices, &self.claims];
+        all.into_iter().flat_map(BTreeMap::values).for_each(|one| counts.add(one));
+        counts
+    }
 }
 
 impl StatusLine {
     /// Returns when all existing objects have been listed.
     pub(super) async fn start(api: &Api) -> Self {
         let observed = Arc::new(Mutex::new(Observed::default()));
-        let unlisted = Arc::new(Sender::new(2));
+        let unlisted = Arc::new(Sender::new(4));
         let mut tasks = JoinSet::new();
         tasks.spawn(follow::<NodeObject>(api.clone(), Arc::clone(&observed), Arc::clone(&unlisted)));
         tasks.spawn(follow::<PodObject>(api.clone(), Arc::clone(&observed), Arc::clone(&unlisted)));
+        tasks.spawn(follow::<SliceObject>(api.clone(), Arc::clone(&observed), Arc::clone(&unlisted)));
+        tasks.spawn(follow::<ClaimObject>(api.clone(), Arc::clone(&observed), Arc::clone(&unlisted)));
         // Cannot fail: the sender is not dropped before.
         let _ = unlisted.subscribe().wait_for(|unlisted| *unlisted == 0).await;
         let is_terminal = crate::is_terminal(&std::io::stdout());
@@ -58,10 +74,7 @@ impl StatusLine {
     }
 
     pub(super) fn counts(&self) -> Counts {
-        let observed = self.observed.lock();
-        let mut counts = Counts::default();
-        observed.nodes.values().chain(observed.pods.values()).for_each(|one| counts.add(one));
-        counts
+        self.observed.lock().counts()
     }
 
     /// Prints the status if it has changed.
@@ -234,6 +247,86 @@ impl Counted for PodObject {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
+struct SliceObject {
+    metadata: Meta,
+    spec: SliceSpec,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct SliceSpec {
+    driver: String,
+    devices: Vec<IgnoredAny>,
+}
+
+impl Counted for SliceObject {
+    const KIND: ResourceKind = kind::RESOURCE_SLICE;
+
+    fn key(&self) -> Key {
+        Key::new("", &*self.metadata.name)
+    }
+
+    fn counts(&self) -> Counts {
+        let gpus = if self.spec.driver == GPU_DRIVER { self.spec.devices.len() as i64 } else { 0 };
+        Counts { gpus, ..Counts::default() }
+    }
+
+    fn all(observed: &mut Observed) -> &mut BTreeMap<Key, Counts> {
+        &mut observed.slices
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ClaimObject {
+    metadata: Meta,
+    status: ClaimStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ClaimStatus {
+    allocation: ClaimAllocation,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ClaimAllocation {
+    devices: ClaimDevices,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ClaimDevices {
+    results: Vec<ClaimedDevice>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ClaimedDevice {
+    driver: String,
+}
+
+impl Counted for ClaimObject {
+    const KIND: ResourceKind = kind::RESOURCE_CLAIM;
+
+    fn key(&self) -> Key {
+        Key::new(&*self.metadata.namespace, &*self.metadata.name)
+    }
+
+    fn counts(&self) -> Counts {
+        let devices = &self.status.allocation.devices.results;
+        let gpus_allocated = devices.iter().filter(|device| device.driver == GPU_DRIVER).count() as i64;
+        Counts { gpus_allocated, ..Counts::default() }
+    }
+
+    fn all(observed: &mut Observed) -> &mut BTreeMap<Key, Counts> {
+        &mut observed.claims
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 struct Amounts {
     #[serde(rename = "nvidia.com/gpu")]
     gpus: Value,
@@ -310,5 +403,21 @@ mod tests {
             counts.text(),
             "nodes: 1 of 2 ready; GPUs: 4 of 16 allocated; pods: 2 pending, 1 running, 1 succeeded"
         );
+    }
+
+    #[test]
+    fn gpus_that_are_devices_count_too() {
+        let slice =
+            |driver: &str| json!({"spec": {"driver": driver, "devices": [{"name": "a"}, {"name": "b"}]}});
+        let device = json!({"driver": GPU_DRIVER, "device": "a"});
+        let claim = json!({"status": {"allocation": {"devices": {"results": [device]}}}});
+        let mut counts = Counts::default();
+        for slice in [slice(GPU_DRIVER), slice("other.example.com")] {
+            counts.add(&serde_json::from_value::<SliceObject>(slice).unwrap().counts());
+        }
+        for claim in [claim, json!({"status": {}}), json!({})] {
+            counts.add(&serde_json::from_value::<ClaimObject>(claim).unwrap().counts());
+        }
+        assert_eq!((counts.gpus, counts.gpus_allocated), (2, 1));
     }
 }

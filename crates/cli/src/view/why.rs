@@ -103,6 +103,14 @@ fn group_text(explained: &ExplainedGroup, now: Timestamp) -> String {
         text.push_str(&limit.sentence());
         text.push('\n');
     }
+    if let Some(until) = &group.stale_until {
+        writeln!(
+            text,
+            "stale: {} of {} required pods are placed; without the others they are evicted at {until}",
+            group.counts.placed, group.min
+        )
+        .expect("writing to a string");
+    }
     section(&mut text, "Reason", &reasons(group));
     if let Some(hints) = hints {
         append_hints(&mut text, hints);

@@ -2,6 +2,7 @@
 
 mod component_metrics;
 mod docs_examples;
+mod docs_references;
 mod generated_pages;
 mod group;
 mod invalid_files;

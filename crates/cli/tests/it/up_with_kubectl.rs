@@ -153,6 +153,15 @@ fn cluster_has_nodes_queues_and_priority_classes() {
         up.kubectl(command);
     }
     assert_eq!(up.printed.matches("\n  kubectl ").count(), 3, "{}", up.printed);
+    for command in up.printed.clone().lines().filter_map(|line| line.trim_start().strip_prefix("kai ")) {
+        let output = Command::new(env!("CARGO_BIN_EXE_kai"))
+            .args(command.split(' '))
+            .env("KUBECONFIG", up.kubeconfig())
+            .output()
+            .expect("the binary runs");
+        assert!(output.status.success(), "kai {command}: {}", stderr(&output));
+    }
+    assert_eq!(up.printed.matches("\n  kai ").count(), 3, "{}", up.printed);
     assert!(up.printed.contains("All components run"), "{}", up.printed);
     let (status, printed) = up.end("INT");
     assert_eq!(status.code(), Some(0), "{printed}");
@@ -257,6 +266,9 @@ fn invalid_options_are_rejected_with_a_hint() {
     let file = scratch("up-bad-state.kai", "{\"format\":\"kai-apiserver/v1\",\"revision\":1}\nno\n");
     assert_up_rejects(&["--load", &file, "--port", "0"], &["up-bad-state.kai", "line 2", "hint: "]);
     assert_up_rejects(&["--load", &scratch("up-bad.zip", "PK nothing")], &["up-bad.zip", "hint: "]);
+    let file = scratch("up-no-config.yaml", "kind: Job\nspec: {}\n");
+    assert_up_rejects(&["--config", &file, "--port", "0"], &["up-no-config.yaml", "it is a `Job`", "hint: "]);
+    assert_up_rejects(&["--with", "kubeflo"], &["kubeflo", "kubeflow"]);
     assert_up_rejects(&["--save", "/nowhere/state"], &["`/nowhere/state`", "hint: "]);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let port = taken.local_addr().expect("it is bound").port().to_string();

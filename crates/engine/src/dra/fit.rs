@@ -45,7 +45,13 @@ pub fn precheck(
     }
     for reference in references {
         let name = || names.text(reference.claim.unwrap_or(reference.name)).to_owned();
-        let index = claims.resolve(pod, reference).ok_or_else(|| PodRejection::ClaimMissing(name()))?;
+        let index = claims.resolve(pod, reference).ok_or_else(|| {
+            if reference.from_template {
+                PodRejection::ClaimUnmade(name())
+            } else {
+                PodRejection::ClaimMissing(name())
+            }
+        })?;
         let claim = &claims[index];
         if claim.consumers() >= CONSUMERS_MAX && !claim.state.reserved_for.contains(&pod) {
             return Err(PodRejection::ClaimFull(name()));

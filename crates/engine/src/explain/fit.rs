@@ -174,7 +174,7 @@ pub(super) fn unschedulable(pod: &Key, reason: &PodRejection, group: &Key, queue
              not available in the cluster",
             claims.join(", ")
         ),
-        PodRejection::ClaimMissing(name) => {
+        PodRejection::ClaimMissing(name) | PodRejection::ClaimUnmade(name) => {
             format!(
                 "failed to get resource claim {namespace}/{name}: could not find ResourceClaim \"{namespace}/{name}\""
             )

@@ -323,6 +323,9 @@ pub(super) fn pod_rejection(rejection: &PodRejection) -> String {
             claims.join(", ")
         ),
         PodRejection::ClaimMissing(name) => format!("device claim `{name}` is missing"),
+        PodRejection::ClaimUnmade(name) => {
+            format!("device claim `{name}` has not been made from its template")
+        }
         PodRejection::ClaimFull(name) => {
             format!("device claim `{name}` has reached its maximum number of consumers")
         }
@@ -350,6 +353,9 @@ pub(super) fn pod_hint(rejection: &PodRejection) -> Option<&'static str> {
             Some("use a cluster that serves `resource.k8s.io`, or remove the claims from the pod")
         }
         PodRejection::ClaimMissing(_) => Some("create the device claim"),
+        PodRejection::ClaimUnmade(_) => {
+            Some("create the ResourceClaimTemplate that the pod names in `spec.resourceClaims`")
+        }
         PodRejection::ClaimQueueLabel(..) => Some("label the claim with the group's queue"),
         PodRejection::DeviceClassMissing { .. } => Some("create the device class, or correct its name"),
         PodRejection::UnboundImmediate(_) | PodRejection::ClaimFull(_) | PodRejection::Plugin(_) => None,
@@ -368,6 +374,12 @@ fn topology(rejection: &TopologyRejection) -> String {
         TopologyReason::TooSmall { measured: Measured::Whole(domain), wanted, .. } => {
             format!("`{domain}` of topology `{topology}` does not fit {wanted} pods{of}")
         }
+        TopologyReason::TooSmall { measured: Measured::Unlabelled(label), .. } if label.is_empty() => {
+            format!("no node has the labels of all levels of topology `{topology}`{of}")
+        }
+        TopologyReason::TooSmall { measured: Measured::Unlabelled(label), .. } => {
+            format!("no node has the label `{label}`, a level of topology `{topology}`{of}")
+        }
         TopologyReason::TooSmall { domain, pods, wanted, measured: Measured::Each(_) } => {
             let held = pods.map_or_else(String::new, |pods| format!(", which fits {pods}"));
             format!(
@@ -383,6 +395,9 @@ fn topology_hint(reason: &TopologyReason) -> &'static str {
         TopologyReason::BadLevel => "use a level of the topology",
         TopologyReason::TooSmall { measured: Measured::Whole(_), .. } => {
             "wait for pods to finish, or request fewer pods"
+        }
+        TopologyReason::TooSmall { measured: Measured::Unlabelled(_), .. } => {
+            "label the nodes, or remove the level from the topology: a node needs the labels of all levels"
         }
         TopologyReason::TooSmall { measured: Measured::Each(_), .. } => {
             "require a wider level, or request fewer pods"

@@ -335,6 +335,10 @@ fn unschedulable_pods_have_a_message() {
             "failed to get resource claim lab/c: could not find ResourceClaim \"lab/c\"".into(),
         ),
         (
+            PodRejection::ClaimUnmade("c".into()),
+            "failed to get resource claim lab/c: could not find ResourceClaim \"lab/c\"".into(),
+        ),
+        (
             PodRejection::ClaimQueueLabel("c".into(), None),
             "pod lab/train-0 cannot be scheduled: DRA claim c is a shared GPU claim but does not have a queue label \
              (kai.scheduler/queue)"
@@ -416,6 +420,8 @@ fn whole_cluster_that_is_too_small_is_named() {
     let whole = |domain: &str| only(topology("", Measured::Whole(domain.into())), "PodSchedulingErrors");
     assert_eq!(whole(""), format!("{start}: not enough resources in the cluster to allocate the job"));
     assert_eq!(whole("z1"), format!("{start}: not enough resources in z1 to allocate the job"));
+    let unlabelled = only(topology("", Measured::Unlabelled("rack".into())), "PodSchedulingErrors");
+    assert_eq!(unlabelled, whole(""), "as in KAI");
     let unknown =
         Verdict::Topology(TopologyRejection { topology: "dc".into(), ..TopologyRejection::default() });
     assert_eq!(only(unknown, "PodSchedulingErrors"), "Requested topology dc does not exist");

@@ -20,6 +20,9 @@ pub(super) fn explain(rejection: &TopologyRejection, group: &Key) -> Vec<FitErro
             let place = if domain.is_empty() { "the cluster" } else { domain };
             summed(&format!(": not enough resources in {place} to allocate the job"))
         }
+        TopologyReason::TooSmall { measured: Measured::Unlabelled(_), .. } => {
+            summed(": not enough resources in the cluster to allocate the job")
+        }
         TopologyReason::TooSmall { measured: Measured::Each(domains), wanted, .. } => {
             let mut all: Vec<FitError<'static>> =
                 domains.iter().map(|domain| too_small(domain, *wanted, sub_group(rejection))).collect();

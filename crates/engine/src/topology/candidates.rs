@@ -228,7 +228,12 @@ pub fn measure(cluster: &Cluster, request: &Request<'_>, refusal: &mut TopologyR
     let Some(topology) = cluster.topologies.get(request.constraint.topology) else { return };
     let Some(levels) = Levels::of(topology, request.constraint) else { return };
     let Some(usable) = Usable::of(cluster, topology, request.nodes, levels.deepest()) else {
-        *measured = Measured::Whole(String::new());
+        *measured = if topology.domain(Topology::root()).nodes.is_empty() {
+            let label = topology.unlabelled().map(|label| cluster.text(label).to_owned());
+            Measured::Unlabelled(label.unwrap_or_default())
+        } else {
+            Measured::Whole(String::new())
+        };
         return;
     };
     let demand = Demand::of(cluster, request.pods);

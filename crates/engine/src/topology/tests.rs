@@ -13,7 +13,7 @@ use crate::node_set::NodeSet;
 use crate::plugin::PluginSet;
 use crate::policy::{Config, Params, Policy};
 use crate::state::ClusterState;
-use crate::verdict::TopologyReason;
+use crate::verdict::{Measured, TopologyReason};
 use kai_units::Timestamp;
 
 const TOPOLOGY: &str = "place";
@@ -123,6 +123,13 @@ impl TestCluster {
             scores: self.cluster.nodes_by_rank.iter().filter_map(score).collect(),
         })
     }
+    fn measure(&mut self, query: &Query<'_>, refusal: &mut TopologyReason) {
+        let required = Some(self.cluster.names.intern(query.required));
+        let topology = self.cluster.names.intern(TOPOLOGY);
+        let constraint = Constraint { topology, required, preferred: None };
+        let request = Request { constraint: &constraint, nodes: &NodeSet::All, pods: query.pods, held: &[] };
+        measure(&self.cluster, &request, refusal);
+    }
     /// The sets in order, separated by ` | `.
     fn sets(&mut self, query: &Query<'_>) -> String {
         self.candidates(query).expect("there are candidates").sets.join(" | ")
@@ -204,6 +211,28 @@ fn domains_follow_labels_nodes_and_topologies() {
     fixture.cluster.apply(Delta::TopologyGone(TOPOLOGY.into()));
     let pods = fixture.pending(1, &gpus(1));
     assert_eq!(fixture.rejection(&require("zone", &pods)), TopologyReason::Unknown);
+}
+
+#[test]
+fn label_that_no_node_has_is_named() {
+    let measured = |levels: &[&str], nodes: &[(&str, &str)]| {
+        let mut fixture = TestCluster::new(levels);
+        for (name, labels) in nodes {
+            fixture.node(name, labels, 4);
+        }
+        let pods = fixture.pending(1, &gpus(1));
+        let query = require("zone", &pods);
+        let mut refusal = fixture.rejection(&query);
+        fixture.measure(&query, &mut refusal);
+        match refusal {
+            TopologyReason::TooSmall { measured, .. } => measured,
+            reason @ (TopologyReason::Unknown | TopologyReason::BadLevel) => panic!("refused for {reason:?}"),
+        }
+    };
+    let nodes = [("n1", "zone=a"), ("n2", "zone=b")];
+    assert_eq!(measured(&["zone", "rack"], &nodes), Measured::Unlabelled("rack".into()));
+    let apart = [("n1", "zone=a"), ("n2", "rack=b")];
+    assert_eq!(measured(&["zone", "rack"], &apart), Measured::Unlabelled(String::new()));
 }
 
 #[test]

@@ -21,6 +21,8 @@ pub struct Topology {
     domains: IndexVec<DomainIdx, Domain>,
     /// The innermost domain of each node of the topology.
     innermost: IndexVec<NodeIdx, Option<DomainIdx>>,
+    /// The first level whose label no node has; none where nodes are part of the topology.
+    unlabelled: Option<Sym>,
 }
 
 /// Nodes with the same label values down to a level.
@@ -55,7 +57,8 @@ impl Domain {
 impl Topology {
     /// A topology without nodes.
     pub(super) fn new(name: Sym, levels: Box<[Sym]>) -> Self {
-        let mut topology = Self { name, levels, domains: IndexVec::new(), innermost: IndexVec::new() };
+        let (domains, innermost) = (IndexVec::new(), IndexVec::new());
+        let mut topology = Self { name, levels, domains, innermost, unlabelled: None };
         topology.domains.push(domain(ROOT_ID.into(), None, 0, &[]));
         topology
     }
@@ -78,6 +81,11 @@ impl Topology {
     /// A domain.
     pub fn domain(&self, domain: DomainIdx) -> &Domain {
         &self.domains[domain]
+    }
+
+    /// The first level whose label no node has; none where nodes are part of the topology.
+    pub fn unlabelled(&self) -> Option<Sym> {
+        self.unlabelled
     }
 
     /// All domains, outer levels first.
@@ -153,6 +161,8 @@ impl Topology {
             let values: Option<_> = self.levels.iter().map(|&level| label(node, level)).collect();
             rows.extend(values.map(|values| Row { values, rank: rank as u32, node }));
         }
+        let is_unlabelled = |level: &&Sym| by_rank.iter().all(|node| label(*node, **level).is_none());
+        self.unlabelled = self.levels.iter().filter(|_| rows.is_empty()).find(is_unlabelled).copied();
         rows.sort_by(|a, b| {
             let texts = |row: &Row| row.values.clone().into_iter().map(|value| names.text(value));
             texts(a).cmp(texts(b)).then(a.rank.cmp(&b.rank))

@@ -41,7 +41,7 @@ fn missing_claims_and_templates_not_made_yet_are_reported() {
     let unmade = PodClaim { name: "mine".into(), from_template: true, ..PodClaim::default() };
     let ns = fixture.sym("ns");
     fixture.devices.set_pod((pod, ns), &[unmade], &[], &mut fixture.names);
-    assert_eq!(check(&mut fixture, pod), Err(PodRejection::ClaimMissing("mine".into())));
+    assert_eq!(check(&mut fixture, pod), Err(PodRejection::ClaimUnmade("mine".into())));
 }
 
 #[test]

@@ -57,6 +57,14 @@ fn sentences_contain_numbers_and_a_hint() {
             "all nodes of topology `dc` together do not fit 4 pods; hint: wait for pods to finish, or request fewer pods",
         ),
         (
+            topology("", Measured::Unlabelled("example.com/rack".into())),
+            "no node has the label `example.com/rack`, a level of topology `dc`; hint: label the nodes, or remove the level from the topology: a node needs the labels of all levels",
+        ),
+        (
+            unschedulable(PodRejection::ClaimUnmade("gpu".into())),
+            "pod `lab/train-0` is unschedulable: device claim `gpu` has not been made from its template; hint: create the ResourceClaimTemplate that the pod names in `spec.resourceClaims`",
+        ),
+        (
             unschedulable(PodRejection::PoolTooSmall(Box::new(memory))),
             "pod `lab/train-0` is unschedulable: it requests 512 GB of memory, and the largest node of pool `default` has 256 GB of memory; hint: request less, or add a larger node",
         ),
