@@ -6,8 +6,9 @@
 
 use super::SchedulerLoop;
 use crate::pending_annotations::GroupTimestamp;
+use kai_api::PodGroup;
 use kai_api::well_known::annotation;
-use kai_cache::translate::pod as pods;
+use kai_cache::translate::{group as groups, pod as pods};
 use kai_engine::input::Key;
 use kai_units::Timestamp;
 use std::collections::BTreeMap;
@@ -47,10 +48,12 @@ impl SchedulerLoop {
         for pod in objects.pods.values() {
             let start = pod.metadata.annotation(annotation::LAST_START).and_then(|text| text.parse().ok());
             let Some((start, group)) = start.zip(pods::named_group(pod)) else { continue };
-            let known = objects.pod_groups.get(&group).map(|group| group.metadata.annotations.as_ref());
-            let is_recorded =
-                |of: Option<&BTreeMap<_, _>>| of.is_some_and(|of| of.contains_key(annotation::LAST_START));
-            if known.is_some_and(|annotations| !is_recorded(annotations)) {
+            let lacks_start = |group: &PodGroup| {
+                let annotations = group.metadata.annotations.as_ref();
+                annotations.is_none_or(|of| !of.contains_key(annotation::LAST_START))
+                    && groups::is_selected(group, &self.options.settings)
+            };
+            if objects.pod_groups.get(&group).is_some_and(|group| lacks_start(group)) {
                 let latest = starts.entry(group).or_insert(start);
                 *latest = start.max(*latest);
             }
