@@ -265,7 +265,11 @@ impl Grouper {
                 return Ok(Assignment::Settled);
             }
         }
-        let is_written = self.apply(context, &desired).await?;
+        // The group of a pod without owners was made for the pod as it was created: a binding annotates it.
+        let is_made = pod.metadata.owners().is_empty()
+            && self.unassigned.lock().contains_key(&key_of(&pod.metadata))
+            && context.informers.get::<StoredGroup>(&Key::new(&desired.namespace, &desired.name)).is_some();
+        let is_written = !is_made && self.apply(context, &desired).await?;
         if is_written && !desired.ignored.is_empty() {
             self.report_ignored(&desired);
         }
