@@ -5,7 +5,9 @@
 use crate::meta::Meta;
 use crate::selector::{LabelSelector, NodeSelector, NodeSelectorTerm, Toleration};
 use crate::value::{Labels, List, Resources, Text, null_is_empty};
+use crate::well_known::{annotation, label_value};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 /// A pod.
@@ -447,6 +449,31 @@ pub struct PodClaimStatus {
 }
 
 impl Pod {
+    /// The name of the pod's group: of its annotation, else of the group that is implied.
+    pub fn group_name(&self) -> Option<Cow<'_, str>> {
+        self.named_group().map(Cow::Borrowed).or_else(|| self.implied_group().map(Cow::Owned))
+    }
+
+    /// The group that the pod's annotation names; an empty name counts as none.
+    pub fn named_group(&self) -> Option<&str> {
+        self.metadata.annotation(annotation::POD_GROUP).filter(|name| !name.is_empty())
+    }
+
+    /// The group that the pod grouper makes for a pod without owners, or for its Job; it may not exist. Such a pod is
+    /// scheduled as soon as the group exists, and gets the annotation with its binding.
+    fn implied_group(&self) -> Option<String> {
+        let metadata = &self.metadata;
+        if metadata.annotation(annotation::SKIP_GROUPING) == Some(label_value::TRUE) {
+            return None;
+        }
+        let (name, uid) = match &*metadata.owner_references {
+            [] => (&metadata.name, &metadata.uid),
+            [owner] if owner.kind == "Job" && owner.api_version == "batch/v1" => (&owner.name, &owner.uid),
+            _ => return None,
+        };
+        (!name.is_empty() && !uid.is_empty()).then(|| crate::pod_group::name_of(name, uid))
+    }
+
     /// Drops the statuses of containers whose resources equal their requests, as nearly all do.
     fn compact_resize(&mut self) {
         // A binding that failed is reported in a condition, which is corrected when a later one succeeds.
@@ -490,7 +517,7 @@ impl Pod {
                     namespace: std::mem::take(&mut self.metadata.namespace),
                     uid: std::mem::take(&mut self.metadata.uid),
                     labels: labels.kept(|k| k == crate::well_known::label::SUBGROUP),
-                    annotations: annotations.kept(|k| k == crate::well_known::annotation::POD_GROUP),
+                    annotations: annotations.kept(|k| k == annotation::POD_GROUP),
                     ..Meta::default()
                 },
                 status: PodStatus { phase: std::mem::take(&mut self.status.phase), ..PodStatus::default() },

@@ -272,6 +272,13 @@ pub struct PodGroupResources {
     pub requested: ResourceAmounts,
 }
 
+/// The name of the pod group of an object, as KAI forms it. The uid makes it unique, so that a name which would become too
+/// long for an object is cut; KAI does not schedule such a workload.
+pub fn name_of(name: &str, uid: &str) -> String {
+    let start = kai_object::name_start(name, kai_object::NAME_MAX.saturating_sub("pg--".len() + uid.len()));
+    format!("pg-{start}-{uid}")
+}
+
 custom_resource_schema!(
     PodGroup,
     "A pod group: pods of one workload that are scheduled together.",

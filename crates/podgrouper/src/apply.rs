@@ -7,7 +7,7 @@ use crate::objects::{MetaExt, PodSummary};
 use crate::options::Options;
 use crate::workload::Desired;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kai_api::pod_group::TopologyConstraint;
+use kai_api::pod_group::{TopologyConstraint, name_of};
 use kai_api::well_known::{annotation, label};
 use kai_api::{PodGroup, PodGroupSpec};
 use serde_json::{Map, Value, json};
@@ -75,6 +75,25 @@ pub fn assignment(pod: &PodSummary, desired: &Desired) -> Option<Value> {
     }
     metadata.insert("uid".to_owned(), Value::from(pod.metadata.uid_str()));
     Some(json!({"metadata": metadata}))
+}
+
+/// Whether the scheduler knows the group of a pod without its annotation ([`kai_api::Pod::group_name`]).
+pub fn is_implied(pod: &PodSummary, desired: &Desired) -> bool {
+    if desired.sub_group.is_some()
+        || pod.metadata.annotation(annotation::POD_GROUP).is_some_and(|of| !of.is_empty())
+    {
+        return false;
+    }
+    let metadata = &pod.metadata;
+    match metadata.owners() {
+        [] => desired.name == name_of(metadata.name_str(), metadata.uid_str()),
+        [owner] => {
+            owner.kind == "Job"
+                && owner.api_version == "batch/v1"
+                && desired.name == name_of(&owner.name, &owner.uid)
+        }
+        _ => false,
+    }
 }
 
 fn spec(desired: &Desired) -> PodGroupSpec {

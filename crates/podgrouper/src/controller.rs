@@ -34,6 +34,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Delay of the first retry of a pod that cannot be grouped; it doubles.
 const RETRY_MIN: Duration = Duration::from_secs(1);
@@ -41,6 +42,10 @@ const RETRY_MIN: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_mins(1);
 /// How often cached owners are checked for being due for another read.
 const REFRESH: Duration = Duration::from_secs(5);
+
+/// How long the annotation of a pod whose group is implied waits for the Binding that carries it, which saves a write. The
+/// scheduler does not wait for it.
+const ASSIGNMENT_DELAY_MAX: Duration = Duration::from_secs(5);
 
 /// The reason of all events, as in KAI.
 const WARNING: &str = "PodGrouperWarning";
@@ -57,6 +62,7 @@ pub async fn run(mut process: Process, options: Options) {
         recorder: process.recorder.clone(),
         reconciled: Mutex::default(),
         failures: Mutex::default(),
+        unassigned: Mutex::default(),
         writing: KeyedLocks::default(),
     });
     let queue = controller::queue::<Grouper>(&context);
@@ -68,6 +74,14 @@ pub async fn run(mut process: Process, options: Options) {
     }
 }
 
+/// Whether a pod is assigned to its group.
+enum Assignment {
+    /// It is, or has none.
+    Settled,
+    /// Its binding assigns it, or the next reconciliation after this time.
+    Awaited(Duration),
+}
+
 struct Grouper {
     options: Options,
     recorder: Recorder,
@@ -76,6 +90,8 @@ struct Grouper {
     reconciled: Mutex<FxHashMap<Key, u64>>,
     /// How often in a row pods could not be grouped.
     failures: Mutex<FxHashMap<Key, u32>>,
+    /// Since when pods are bound to be assigned by their binding.
+    unassigned: Mutex<FxHashMap<Key, Instant>>,
     /// Groups that are being written: the pods of a gang are reconciled at the same time, and one write is enough.
     writing: KeyedLocks<Key>,
 }
@@ -139,8 +155,13 @@ impl Controller for Grouper {
             return Ok(Action::AwaitChange);
         }
         match self.group(context, &pod).await {
-            Ok(()) => {
+            Ok(Assignment::Awaited(delay)) => {
                 self.failures.lock().remove(key);
+                Ok(Action::RequeueAfter(delay))
+            }
+            Ok(Assignment::Settled) => {
+                self.failures.lock().remove(key);
+                self.unassigned.lock().remove(key);
                 if let Some(pod) = pods.get(key).filter(|pod| !is_assigned_without_owners(pod)) {
                     self.reconciled.lock().insert(key.clone(), fingerprint(&context.informers, &pod));
                 }
@@ -210,6 +231,16 @@ impl Grouper {
     fn forget(&self, key: &Key) {
         self.reconciled.lock().remove(key);
         self.failures.lock().remove(key);
+        self.unassigned.lock().remove(key);
+    }
+
+    /// How long the assignment of a pod may still wait for its binding, which carries it; none if it is due.
+    fn remaining_wait(&self, pod: &PodSummary, desired: &Desired) -> Option<Duration> {
+        if !apply::is_implied(pod, desired) || pod.spec.node_name.is_some() {
+            return None;
+        }
+        let since = *self.unassigned.lock().entry(key_of(&pod.metadata)).or_insert_with(Instant::now);
+        ASSIGNMENT_DELAY_MAX.checked_sub(since.elapsed()).filter(|delay| !delay.is_zero())
     }
 
     /// The delay before the next attempt at a pod that cannot be grouped.
@@ -221,28 +252,37 @@ impl Grouper {
         delay.min(RETRY_MAX)
     }
 
-    async fn group(&self, context: &Context, pod: &PodSummary) -> Result<(), Error> {
+    async fn group(&self, context: &Context, pod: &PodSummary) -> Result<Assignment, Error> {
         let defaults = self.defaults(&context.informers);
         let view = InformerView(&context.informers);
         let inputs = Inputs { options: &self.options, defaults: &defaults, cluster: &view };
-        let Some(desired) = plan::plan(&self.reader, inputs, pod).await? else { return Ok(()) };
+        let Some(desired) = plan::plan(&self.reader, inputs, pod).await? else {
+            return Ok(Assignment::Settled);
+        };
         if plan::is_leaving_launcher(pod) {
             let key = Key::new(&desired.namespace, &desired.name);
             if context.informers.get::<StoredGroup>(&key).is_none() {
-                return Ok(());
+                return Ok(Assignment::Settled);
             }
         }
-        let is_written = self.apply(context, &desired).await?;
+        // The group of a pod without owners was made for the pod as it was created: a binding annotates it.
+        let is_made = pod.metadata.owners().is_empty()
+            && self.unassigned.lock().contains_key(&key_of(&pod.metadata))
+            && context.informers.get::<StoredGroup>(&Key::new(&desired.namespace, &desired.name)).is_some();
+        let is_written = !is_made && self.apply(context, &desired).await?;
         if is_written && !desired.ignored.is_empty() {
             self.report_ignored(&desired);
         }
-        let Some(patch) = apply::assignment(pod, &desired) else { return Ok(()) };
+        let Some(patch) = apply::assignment(pod, &desired) else { return Ok(Assignment::Settled) };
+        if let Some(delay) = self.remaining_wait(pod, &desired) {
+            return Ok(Assignment::Awaited(delay));
+        }
         match context.api.patch::<Pod>(&key_of(&pod.metadata), Part::Main, &patch).await {
             Ok(assigned) => context.informers.store::<PodSummary>().update(assigned.into()),
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error.into()),
         }
-        Ok(())
+        Ok(Assignment::Settled)
     }
 
     /// Creates or patches the group; whether it was written.

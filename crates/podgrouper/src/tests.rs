@@ -109,11 +109,11 @@ fn pod_without_owners_has_its_own_group() {
 #[test]
 fn group_of_an_owner_with_a_long_name_has_a_valid_name() {
     let uid = "0c2c8c5e-7b0e-4f0e-9d3c-0a6b8d3c4f5e";
-    let name = crate::workload::name_of(&"j".repeat(253), uid);
+    let name = kai_api::pod_group::name_of(&"j".repeat(253), uid);
     assert_eq!(name.len(), 253);
     assert!(name.starts_with("pg-j") && name.ends_with(&format!("j-{uid}")), "{name}");
     let cut_at_a_dot = format!("{}.{}", "j".repeat(212), "k".repeat(40));
-    assert_eq!(crate::workload::name_of(&cut_at_a_dot, uid), format!("pg-{}-{uid}", "j".repeat(212)));
+    assert_eq!(kai_api::pod_group::name_of(&cut_at_a_dot, uid), format!("pg-{}-{uid}", "j".repeat(212)));
 }
 
 #[test]

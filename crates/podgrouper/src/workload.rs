@@ -10,9 +10,8 @@ use crate::kind::skip_top;
 use crate::objects::{MetaExt, OwnerObject, PodSummary};
 use crate::options::Options;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kai_api::pod_group::{Preemptibility, SubGroup, TopologyConstraint};
+use kai_api::pod_group::{Preemptibility, SubGroup, TopologyConstraint, name_of};
 use kai_api::well_known::{annotation, label, name, priority_class};
-use kai_object as object;
 use kai_units::{Span, duration};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -391,13 +390,6 @@ pub(crate) fn topology_of(top: &ObjectMeta) -> TopologyConstraint {
         required_topology_level: of(annotation::TOPOLOGY_REQUIRED),
         preferred_topology_level: of(annotation::TOPOLOGY_PREFERRED),
     }
-}
-
-/// The name of the pod group of an object, as KAI forms it. The uid makes it unique, so that a name which would become too
-/// long for an object is cut; KAI does not schedule such a workload.
-pub fn name_of(name: &str, uid: &str) -> String {
-    let start = object::name_start(name, object::NAME_MAX.saturating_sub("pg--".len() + uid.len()));
-    format!("pg-{start}-{uid}")
 }
 
 /// The priority class of kinds without another default.

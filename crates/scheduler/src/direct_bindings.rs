@@ -11,15 +11,29 @@ use tokio::time::Instant;
 
 #[derive(Clone, Debug)]
 pub(crate) struct DirectBinding {
+    /// Given by [`DirectBindings::add`].
     pub(crate) number: u64,
     /// The bind request that the pod is assumed by, and that it gets when it cannot be bound directly.
     pub(crate) request: BindRequest,
+    /// What the Binding adds to the annotations of the pod.
+    pub(crate) annotations: BTreeMap<&'static str, String>,
     pub(crate) pod_created: Option<Timestamp>,
     pub(crate) decided: Timestamp,
     /// Attempts that failed transiently.
     pub(crate) failures: u32,
     /// Whether the server has confirmed the binding.
     pub(crate) is_confirmed: bool,
+}
+
+impl DirectBinding {
+    pub(crate) fn new(
+        request: BindRequest,
+        annotations: BTreeMap<&'static str, String>,
+        pod_created: Option<Timestamp>,
+        decided: Timestamp,
+    ) -> Self {
+        Self { number: 0, request, annotations, pod_created, decided, failures: 0, is_confirmed: false }
+    }
 }
 
 /// By pod.
@@ -41,19 +55,11 @@ impl DirectBindings {
     }
 
     /// Adds a decision; returns its number.
-    pub(crate) fn add(
-        &mut self,
-        pod: Key,
-        request: BindRequest,
-        pod_created: Option<Timestamp>,
-        decided: Timestamp,
-    ) -> u64 {
+    pub(crate) fn add(&mut self, pod: Key, mut binding: DirectBinding) -> u64 {
         self.decided += 1;
-        let number = self.decided;
-        let binding =
-            DirectBinding { number, request, pod_created, decided, failures: 0, is_confirmed: false };
+        binding.number = self.decided;
         self.bindings.insert(pod, binding);
-        number
+        self.decided
     }
 
     /// The binding of a pod, unless another one was decided meanwhile.

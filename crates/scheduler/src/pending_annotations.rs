@@ -40,6 +40,9 @@ struct Unconfirmed {
     values: BTreeMap<GroupTimestamp, Option<String>>,
     /// Counts the changes, so that a response can be matched with the values it confirms.
     generation: u64,
+    /// Whether no rule reads its start, which its pods carry: it is written together with another timestamp, or once a rule
+    /// reads it.
+    is_deferred: bool,
 }
 
 #[derive(Debug, Default)]
@@ -71,9 +74,27 @@ impl PendingAnnotations {
         changed
     }
 
+    /// Leaves the start of a group unwritten until [`PendingAnnotations::patch`] is called for it.
+    pub(crate) fn defer(&mut self, group: &Key) {
+        if let Some(unconfirmed) = self.groups.get_mut(group) {
+            unconfirmed.is_deferred = true;
+        }
+    }
+
+    pub(crate) fn deferred(&self) -> impl Iterator<Item = &Key> {
+        self.groups.iter().filter(|(_, unconfirmed)| unconfirmed.is_deferred).map(|(group, _)| group)
+    }
+
+    /// The start of a group that is deferred, as pods carry it.
+    pub(crate) fn deferred_start(&self, group: &Key) -> Option<&str> {
+        let unconfirmed = self.groups.get(group).filter(|unconfirmed| unconfirmed.is_deferred)?;
+        unconfirmed.values.get(&GroupTimestamp::LastStart)?.as_deref()
+    }
+
     /// A patch with all unconfirmed annotations of a group; `done` gets the generation that it writes.
-    pub(crate) fn patch(&self, group: &Key, done: impl FnOnce(u64) -> Done) -> Option<Write> {
-        let unconfirmed = self.groups.get(group)?;
+    pub(crate) fn patch(&mut self, group: &Key, done: impl FnOnce(u64) -> Done) -> Option<Write> {
+        let unconfirmed = self.groups.get_mut(group)?;
+        unconfirmed.is_deferred = false;
         let key = group.clone();
         let annotations: Map<String, Value> = unconfirmed
             .values

@@ -11,6 +11,7 @@ mod input_diagnostics;
 mod obsolete_bind_requests;
 mod plugin_watchdog;
 mod reload;
+mod starts;
 mod status;
 mod time_limits;
 mod usage_ledger;
@@ -304,8 +305,8 @@ impl SchedulerLoop {
         self.cache.cluster().stale_groups().next().is_some()
     }
 
-    /// Writes the pending annotations of a group; they count at once.
-    fn write_annotations(&mut self, group: &Key) {
+    /// Applies the pending annotations of a group to its stored state, so that they count at once.
+    fn apply_annotations(&mut self, group: &Key) {
         if let Some(known) = self.cache.store().objects().pod_groups.get(group) {
             let mut annotated = (**known).clone();
             if self.annotations.overlay(group, &mut annotated) {
@@ -313,6 +314,11 @@ impl SchedulerLoop {
                 self.cache.store_mut().apply(annotated);
             }
         }
+    }
+
+    /// Writes the pending annotations of a group; they count at once.
+    fn write_annotations(&mut self, group: &Key) {
+        self.apply_annotations(group);
         let (events, key) = (Arc::clone(&self.events), group.clone());
         let write = self.annotations.patch(group, |generation| {
             Box::new(move |response| {

@@ -61,6 +61,11 @@ impl Timers {
         }
     }
 
+    /// Whether a minimum or a maximum run time counts from the start of a group.
+    pub(crate) fn read_start_of(&self, group: &Key) -> bool {
+        !self.run_times.is_empty() || self.groups.get(group).is_some_and(|times| times.limit.is_some())
+    }
+
     /// The next deadline after `now`; drops those that have passed.
     pub(crate) fn next(&mut self, now: Timestamp) -> Option<Timestamp> {
         while let Some((at, owner)) = self.deadlines.first() {

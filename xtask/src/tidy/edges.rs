@@ -12,7 +12,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kai-clock", &[]),
     ("kai-engine", &["kai-units"]),
     ("kai-admission", &["kai-api", "kai-clock", "kai-object", "kai-runtime", "kai-units"]),
-    ("kai-api", &["kai-units"]),
+    ("kai-api", &["kai-object", "kai-units"]),
     ("kai-object", &[]),
     ("kai-apiserver", &["kai-clock", "kai-object"]),
     ("kai-binder", &["kai-api", "kai-clock", "kai-object", "kai-runtime", "kai-units"]),

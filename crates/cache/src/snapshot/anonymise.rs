@@ -5,8 +5,10 @@
 //! names, and a cycle on the result decides the same up to renaming.
 //! Annotations that no rule reads, and messages, are left out.
 
+use kai_api::Pod;
 use kai_api::well_known::{annotation, label, label_value, name, priority_class};
 use kai_units::{Quantity, Timestamp};
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -179,6 +181,7 @@ const DEPTH_MAX: usize = 64;
 
 /// Replaces the names in the JSON of a snapshot. Returns the pseudonym of each text.
 pub fn anonymise(snapshot: &mut Value) -> BTreeMap<String, String> {
+    name_implied_groups(snapshot);
     let mut texts = Pass::Collect(BTreeSet::new());
     each_part(snapshot, &mut texts);
     let Pass::Collect(found) = texts else { return BTreeMap::new() };
@@ -190,6 +193,28 @@ pub fn anonymise(snapshot: &mut Value) -> BTreeMap<String, String> {
     match replace {
         Pass::Replace(names) => names,
         Pass::Collect(_) => BTreeMap::new(),
+    }
+}
+
+/// Names the groups of pods that have them without an annotation: pseudonyms imply none.
+fn name_implied_groups(snapshot: &mut Value) {
+    let name_of = |object: &Value| {
+        let text = |field| object.pointer(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        (text("/metadata/namespace"), text("/metadata/name"))
+    };
+    let groups = snapshot.pointer("/rawObjects/podGroups").and_then(Value::as_array);
+    let groups: BTreeSet<(String, String)> = groups.into_iter().flatten().map(name_of).collect();
+    let pods = snapshot.pointer_mut("/rawObjects/pods").and_then(Value::as_array_mut);
+    for pod in pods.into_iter().flatten() {
+        let Ok(known) = Pod::deserialize(&*pod) else { continue };
+        let Some(group) = known.group_name().filter(|_| known.named_group().is_none()) else { continue };
+        if groups.contains(&(known.metadata.namespace.to_text(), group.to_string()))
+            && let Some(metadata) = pod.get_mut("metadata").and_then(Value::as_object_mut)
+            && let Some(annotations) =
+                metadata.entry("annotations").or_insert_with(|| Value::Object(Map::new())).as_object_mut()
+        {
+            annotations.insert(annotation::POD_GROUP.to_owned(), Value::from(&*group));
+        }
     }
 }
 
@@ -457,5 +482,22 @@ mod tests {
             *expression,
             format!("device.driver == \"gpu.nvidia.com\" && x == \"{}\"", names["berlin"])
         );
+    }
+
+    #[test]
+    fn implied_group_of_a_pod_is_named() {
+        let mut snapshot = json!({"rawObjects": {
+            "pods": [
+                {"metadata": {"namespace": "a", "name": "p", "uid": "u"}},
+                {"metadata": {"namespace": "b", "name": "p", "uid": "u"}},
+            ],
+            "podGroups": [{"metadata": {"namespace": "a", "name": "pg-p-u"}}],
+        }});
+        let names = anonymise(&mut snapshot);
+        let group_of = |at: usize| {
+            snapshot["rawObjects"]["pods"][at]["metadata"]["annotations"]["pod-group-name"].as_str()
+        };
+        assert_eq!(group_of(0), Some(names["pg-p-u"].as_str()));
+        assert_eq!(group_of(1), None, "no group of that name is in its namespace");
     }
 }

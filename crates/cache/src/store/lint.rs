@@ -188,7 +188,7 @@ fn pods(store: &Store, findings: &mut Vec<Finding>) {
                 );
             }
         }
-        if let Some(name) = pod.metadata.annotation(annotation::POD_GROUP).filter(|n| !n.is_empty()) {
+        if let Some(name) = pod.named_group() {
             let group = Key::new(key.namespace.as_str(), name);
             let ours = pod.spec.scheduler_name == store.settings.scheduler_name.as_str();
             if ours && pod.spec.node_name.is_empty() && !objects.pod_groups.contains_key(&group) {
@@ -205,7 +205,7 @@ fn pods(store: &Store, findings: &mut Vec<Finding>) {
 
 /// Whether a pod belongs to a group of this node pool.
 fn is_of_selected_group(key: &Key, pod: &Pod, store: &Store) -> bool {
-    let name = pod.metadata.annotation(annotation::POD_GROUP).unwrap_or_default();
+    let name = pod.group_name().unwrap_or_default();
     let group = store.objects.pod_groups.get(&Key::new(key.namespace.as_str(), name));
     group.is_some_and(|group| group::is_selected(group, &store.settings))
 }

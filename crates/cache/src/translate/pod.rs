@@ -11,6 +11,7 @@ use kai_engine::input::{
     DeviceId, Key, NumaAmount, PodClaim, PodInput, PodPhase, PodVolume, TaskPriority, Utility,
 };
 use kai_units::Timestamp;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The objects that the translation of a pod depends on.
@@ -40,7 +41,9 @@ pub fn translate_next<'a>(
     let phase = phase(pod, context.bind.is_some(), context.evicted);
     let (key, uid) = (key_of(&pod.metadata), pod.metadata.uid.to_text());
     let named = |name: Option<&str>| name.filter(|n| !n.is_empty()).map(str::to_owned);
-    let group = named(pod.metadata.annotation(annotation::POD_GROUP));
+    let ours = pod.spec.scheduler_name == context.settings.scheduler_name.as_str();
+    let group = if ours { pod.group_name() } else { pod.named_group().map(Cow::Borrowed) };
+    let group = group.map(Cow::into_owned);
     let sub_group = named(pod.metadata.label(label::SUBGROUP));
     match phase {
         PodPhase::Failed => return None,
@@ -79,7 +82,7 @@ pub fn translate_next<'a>(
         node: node.map(str::to_owned),
         created: pod.metadata.creation_timestamp.map(|t| t.0).unwrap_or_default(),
         labels: selector::labels(&pod.metadata.labels),
-        ours: pod.spec.scheduler_name == context.settings.scheduler_name.as_str(),
+        ours,
         utility,
         task_priority: task_priority(pod),
         kubeflow_leader: matches!(pod.metadata.label(label::KUBEFLOW_JOB_ROLE), Some("master" | "launcher")),
@@ -101,10 +104,14 @@ pub fn translate_next<'a>(
     })
 }
 
-/// The group that the pod's annotation names.
+/// The group of a pod of this scheduler, which its annotation names or which is implied; it may not exist.
 pub fn group_of(pod: &Pod) -> Option<Key> {
-    let name = pod.metadata.annotation(annotation::POD_GROUP).filter(|name| !name.is_empty())?;
-    Some(Key::new(&*pod.metadata.namespace, name))
+    pod.group_name().map(|name| Key::new(&*pod.metadata.namespace, name))
+}
+
+/// The group that the pod's annotation names.
+pub fn named_group(pod: &Pod) -> Option<Key> {
+    pod.named_group().map(|name| Key::new(&*pod.metadata.namespace, name))
 }
 
 /// The lifecycle phase of a pod.

@@ -83,10 +83,10 @@ fn has_equal_spec(a: &Pod, b: &Pod) -> bool {
         && spec_annotations(a).eq(spec_annotations(b))
 }
 
-/// The annotations that may affect the specification: all except the one that differs for every pod.
+/// The annotations that may affect the specification: all except those that differ for every pod or group.
 fn spec_annotations(pod: &Pod) -> impl Iterator<Item = (&str, &str)> {
     let all = pod.metadata.annotations.iter().map(|(name, value)| (name, &**value));
-    all.filter(|(name, _)| *name != annotation::POD_GROUP)
+    all.filter(|(name, _)| ![annotation::POD_GROUP, annotation::LAST_START].contains(name))
 }
 
 fn read(pod: &Pod, context: TranslationContext<'_>, report: &mut Report<'_>) -> SpecInput {

@@ -1,6 +1,7 @@
 //! Pods that need nothing of the binder are bound by the scheduler; the binder takes over what it cannot bind.
 
 use crate::test_cluster::{PodBuilder, TestCluster};
+use kai_api::well_known::annotation::{LAST_START, POD_GROUP};
 use kai_components::{COMPONENTS, ComponentOptions, name, rbac};
 use kai_object as object;
 use kai_runtime::api::DeleteOptions;
@@ -126,4 +127,81 @@ async fn binding_that_a_crash_interrupts_is_made_once() {
         cluster.wait_for_running("g", 8).await;
         assert_eq!(cluster.list(&BIND_REQUEST).await, Vec::<Value>::new(), "seed {seed}");
     }
+}
+
+/// The annotation of a pod, if it has it.
+async fn annotation_of(cluster: &TestCluster, pod: &str, name: &str) -> Option<String> {
+    let pod = cluster.get(&POD, pod).await?;
+    pod["metadata"]["annotations"][name].as_str().map(str::to_owned)
+}
+
+/// A start that no rule reads is kept on the pods, through restarts, and becomes an annotation of the group with the first
+/// minimum run time.
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn start_of_a_group_is_written_once_a_run_time_counts_from_it() {
+    let cluster =
+        TestCluster::with_options(1, [NodeGroup::gpu_nodes(1, 8)], &ComponentOptions::simulated()).await;
+    cluster.create_queue("a", 8).await;
+    cluster.create_gang("g", "a", 2, 1, json!({})).await;
+    cluster.wait_for_running("g", 2).await;
+    let pods = cluster.list(&POD).await;
+    let name = object::name(pods.iter().find(|pod| object::name(pod).starts_with('g')).unwrap());
+    let start = annotation_of(&cluster, name, LAST_START).await.expect("the Binding carries it");
+    cluster.sleep(Duration::from_secs(30)).await;
+    assert_eq!(cluster.annotation_time("g", LAST_START).await, None, "no rule reads it");
+
+    let crash = kai_sim::FaultRates { crash: 1_000_000, ..kai_sim::FaultRates::default() };
+    cluster.backend.faults().set_client_rates(name::SCHEDULER, crash);
+    cluster.create_pod(PodBuilder::new("other", "a", 1)).await;
+    cluster.sleep(Duration::from_mins(1)).await;
+    cluster.backend.faults().set_client_rates(name::SCHEDULER, kai_sim::FaultRates::default());
+    cluster.wait_for_running("other", 1).await;
+
+    let gpus = json!({"quota": 8, "limit": -1, "overQuotaWeight": 1});
+    cluster.create_queue_under(Some("teams"), "b", &gpus, json!({"preemptMinRuntime": "1h"})).await;
+    let written = async || cluster.annotation_time("g", LAST_START).await.is_some();
+    cluster.wait_until("the start is written", written).await;
+    assert_eq!(cluster.annotation_time("g", LAST_START).await, start.parse().ok(), "it is the same start");
+    cluster.create_pod(PodBuilder::new("late", "b", 1)).await;
+    cluster.wait_for_running("late", 1).await;
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn binding_assigns_a_pod_whose_group_is_implied() {
+    let cluster = TestCluster::new(1).await;
+    cluster.create_queue("a", 8).await;
+    cluster.create_pod(PodBuilder::new("p", "a", 8)).await;
+    cluster.wait_for_running("p", 1).await;
+    let uid = object::uid(&cluster.get(&POD, "p").await.unwrap()).to_owned();
+    assert_eq!(annotation_of(&cluster, "p", POD_GROUP).await, Some(format!("pg-p-{uid}")));
+
+    // Without a binding the grouper assigns it.
+    cluster.create_pod(PodBuilder::new("waits", "a", 8)).await;
+    let reported = async || cluster.pod_condition("waits").await.0 == "Unschedulable";
+    cluster.wait_until("the condition of the pod is reported", reported).await;
+    assert_eq!(annotation_of(&cluster, "waits", POD_GROUP).await, None, "it is scheduled before");
+    let assigned = async || annotation_of(&cluster, "waits", POD_GROUP).await.is_some();
+    cluster.wait_until("the grouper has assigned the pod", assigned).await;
+}
+
+/// With a clock that only timers advance, so that a delay is one of ours.
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn single_pod_on_an_idle_cluster_waits_for_the_debounce_alone() {
+    let cluster =
+        TestCluster::with_options(1, [NodeGroup::gpu_nodes(4, 8)], &ComponentOptions::simulated()).await;
+    cluster.create_queue("a", 32).await;
+    cluster.sleep(Duration::from_secs(10)).await;
+    let mut waits = Vec::new();
+    for number in 0..30 {
+        let name = format!("single-{number}");
+        let start = tokio::time::Instant::now();
+        cluster.create_pod(PodBuilder::new(&name, "a", 1)).await;
+        while cluster.bound_pods(&name).await.is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        waits.push(start.elapsed());
+        // The reports on the pods before fall into different moments.
+        cluster.sleep(Duration::from_millis(50 + 37 * number)).await;
+    }
+    assert!(waits.iter().all(|wait| *wait <= Duration::from_millis(20)), "{waits:?}");
 }

@@ -103,7 +103,7 @@ pub struct Group {
 impl PendingPod {
     pub fn of(pod: &Pod) -> Self {
         let namespace = &*pod.metadata.namespace;
-        let group = pod.metadata.annotation(annotation::POD_GROUP).filter(|name| !name.is_empty());
+        let group = pod.group_name();
         let (cpu_milli, memory) = requests(pod);
         let spec = &pod.spec;
         let placement = serde_json::to_string(&(&spec.node_selector, &spec.affinity, &spec.tolerations));

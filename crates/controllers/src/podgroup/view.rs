@@ -10,7 +10,6 @@ use crate::amounts::Totals;
 use kai_api::meta::Meta;
 use kai_api::pod_group::{PodGroupResources, Preemptibility};
 use kai_api::value::null_is_empty;
-use kai_api::well_known::annotation;
 use kai_api::{Pod, PodGroupSpec};
 use kai_object as object;
 use kai_runtime::kind::Key;
@@ -151,7 +150,7 @@ impl Entry for Pod {
     }
 
     fn set(view: &mut View, key: &Key, object: Option<Self>) -> BTreeSet<Key> {
-        let group = object.as_ref().and_then(|pod| pod.metadata.annotation(annotation::POD_GROUP));
+        let group = object.as_ref().and_then(Pod::group_name);
         let after = group.map(|name| Key::new(&key.namespace, name)).zip(object.as_ref().map(Member::read));
         if view.pods.get(key) == after.as_ref() {
             return BTreeSet::new();

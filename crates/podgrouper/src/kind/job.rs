@@ -2,7 +2,8 @@
 
 use crate::error::Invalid;
 use crate::objects::MetaExt;
-use crate::workload::{Desired, Sources, TRAIN, Workload, name_of};
+use crate::workload::{Desired, Sources, TRAIN, Workload};
+use kai_api::pod_group::name_of;
 use kai_api::well_known::annotation;
 use kai_runtime::Key;
 

@@ -1,6 +1,6 @@
 //! The Binding of a pod that needs nothing of the binder, and which pods those are.
 
-use kai_api::BindRequest;
+use crate::direct_bindings::DirectBinding;
 use kai_api::pod::PodStatus;
 use kai_api::well_known::{annotation, label};
 use kai_cache::object::{Objects, Pod};
@@ -71,11 +71,13 @@ fn has_bound_volumes(pod: &Pod, objects: &Objects) -> bool {
 
 /// Posts the Binding of a request, as the binder does. A failure is not retried by the write queue: the binding may be
 /// obsolete by then.
-pub(crate) fn write(request: &BindRequest, pod_uid: &str, done: Done) -> Write {
+pub(crate) fn write(binding: &DirectBinding, pod_uid: &str, done: Done) -> Write {
+    let request = &binding.request;
     let namespace = request.metadata.namespace.clone().unwrap_or_default();
     let key = Key::new(namespace.as_str(), request.spec.pod_name.as_str());
     // The API server copies them to the pod.
-    let mut annotations = Map::new();
+    let added = binding.annotations.iter().map(|(name, value)| ((*name).to_owned(), json!(value)));
+    let mut annotations: Map<String, Value> = added.collect();
     annotations.insert(
         annotation::RECEIVED_RESOURCE_TYPE.to_owned(),
         Value::from(request.spec.received_resource_type.as_str()),

@@ -28,6 +28,15 @@ use tokio::time::Instant;
 /// Far beyond the longest cycle that was measured.
 const CYCLE_MAX: Duration = Duration::from_mins(5);
 
+/// How a decision is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BindingWay {
+    /// By a Binding.
+    Direct,
+    /// By a bind request, which the binder executes.
+    Request,
+}
+
 impl SchedulerLoop {
     pub(super) fn run_cycle(&mut self, scope: Scope) {
         let now = self.now();
@@ -63,11 +72,21 @@ impl SchedulerLoop {
         let mut batches: BTreeMap<(Option<Key>, Option<Key>), Batch> = BTreeMap::new();
         let mut annotated: BTreeSet<Key> = BTreeSet::new();
         let mut scheduled: BTreeSet<(&'static str, Key)> = BTreeSet::new();
+        for group in &outcome.started {
+            if self.record_start(group, now) {
+                annotated.insert(group.clone());
+            }
+        }
+        let started: BTreeSet<&Key> = outcome.started.iter().collect();
         for decision in &outcome.decisions {
             match decision {
                 Decision::Bind(bind) => {
-                    let group = self.bind(bind, now);
-                    scheduled.extend(group.map(|group| (bind.action, group)));
+                    let Some((group, way)) = self.bind(bind, now) else { continue };
+                    if way == BindingWay::Request && started.contains(&group) {
+                        // Nothing carries its start.
+                        annotated.insert(group.clone());
+                    }
+                    scheduled.insert((bind.action, group));
                 }
                 Decision::Pipeline { pod, node, .. } => self.report_pipelined(pod, node),
                 Decision::Evict { group, preemptor, .. } => {
@@ -85,10 +104,6 @@ impl SchedulerLoop {
                     }
                 }
             }
-        }
-        for group in &outcome.started {
-            self.annotations.set(group, GroupTimestamp::LastStart, Some(now));
-            annotated.insert(group.clone());
         }
         for (group, since) in &outcome.staleness {
             self.annotations.set(group, GroupTimestamp::StaleSince, *since);
@@ -109,14 +124,14 @@ impl SchedulerLoop {
         }
     }
 
-    /// Assumes a binding and submits it, or its bind request; returns the pod's group.
-    fn bind(&mut self, bind: &Bind, now: Timestamp) -> Option<Key> {
+    /// Assumes a binding and submits it, or its bind request; returns the pod's group, and which of them.
+    fn bind(&mut self, bind: &Bind, now: Timestamp) -> Option<(Key, BindingWay)> {
         let objects = self.cache.store().objects();
         let pod = objects.pods.get(&bind.pod);
         let group = pod.and_then(|pod| kai_cache::translate::pod::group_of(pod));
         let created = pod.and_then(|pod| pod.metadata.creation_timestamp).map(|at| at.0);
         let request = bind::request(bind, &self.options, objects);
-        let is_direct = self.binds_directly(bind);
+        let way = if self.binds_directly(bind) { BindingWay::Direct } else { BindingWay::Request };
         self.label_node_pool(&bind.pod);
         let key = bind.pod.clone();
         self.assumed.assume(
@@ -130,13 +145,16 @@ impl SchedulerLoop {
         self.reporter.pipelined.remove(&key);
         self.writer.cancel(&(POD, key.clone()), crate::effect::condition::POD_SLOT);
         self.reporter.retries.forget_pod(&key);
-        if is_direct {
-            self.post_binding(key, &request, created, now);
-        } else {
-            self.create_bind_request(key, &request);
+        match way {
+            BindingWay::Direct => {
+                let added =
+                    group.as_ref().map(|group| self.annotations_of_binding(group)).unwrap_or_default();
+                self.post_binding(key, &request, added, created, now);
+            }
+            BindingWay::Request => self.create_bind_request(key, &request),
         }
         tracing::info!(pod = %bind.pod, node = bind.node, action = bind.action, "bound");
-        group
+        group.map(|group| (group, way))
     }
 
     /// Submits the bind request of an assumed binding.

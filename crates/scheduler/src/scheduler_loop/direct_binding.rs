@@ -6,11 +6,13 @@
 
 use super::SchedulerLoop;
 use crate::cycle_trigger::Impact;
+use crate::direct_bindings::DirectBinding;
 use crate::effect::direct_bind::{self, NodeGpus};
 use crate::effect::look_up::look_up;
 use crate::event_queue::SchedulerEvent;
 use crate::options::Binding;
 use kai_api::BindRequest;
+use kai_api::well_known::annotation;
 use kai_engine::cluster::Cluster;
 use kai_engine::ids::PodIdx;
 use kai_engine::input::{Key, Utility};
@@ -20,6 +22,7 @@ use kai_runtime::backoff::BackoffPolicy;
 use kai_runtime::kind::POD;
 use kai_units::Timestamp;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -58,23 +61,34 @@ impl SchedulerLoop {
             .all(|request| request.spec.selected_gpu_groups.is_empty())
     }
 
+    /// What a Binding adds to the annotations of a pod of this group: the group, where the grouper leaves that to the
+    /// Binding, and its start.
+    pub(super) fn annotations_of_binding(&self, group: &Key) -> BTreeMap<&'static str, String> {
+        let mut added = BTreeMap::from([(annotation::POD_GROUP, group.name.clone())]);
+        let start = self.annotations.deferred_start(group);
+        added.extend(start.map(|start| (annotation::LAST_START, start.to_owned())));
+        added
+    }
+
     /// Posts the Binding of an assumed pod.
     pub(super) fn post_binding(
         &mut self,
         pod: Key,
         request: &BindRequest,
+        added: BTreeMap<&'static str, String>,
         created: Option<Timestamp>,
         decided: Timestamp,
     ) {
-        let number = self.direct.add(pod.clone(), request.clone(), created, decided);
-        self.submit_binding(pod, number, request);
+        let binding = DirectBinding::new(request.clone(), added, created, decided);
+        let number = self.direct.add(pod.clone(), binding.clone());
+        self.submit_binding(pod, number, &binding);
     }
 
-    fn submit_binding(&self, pod: Key, number: u64, request: &BindRequest) {
+    fn submit_binding(&self, pod: Key, number: u64, binding: &DirectBinding) {
         let events = Arc::clone(&self.events);
         let done =
             Box::new(move |response| events.push(SchedulerEvent::BindingResponse(pod, number, response)));
-        self.writer.submit(direct_bind::write(request, pod_uid(request), done));
+        self.writer.submit(direct_bind::write(binding, pod_uid(&binding.request), done));
     }
 
     pub(super) fn handle_binding_response(
@@ -165,6 +179,11 @@ impl SchedulerLoop {
     fn hand_to_binder(&mut self, pod: &Key) {
         let Some(binding) = self.direct.remove(pod) else { return };
         if self.assumed.contains(pod) {
+            if binding.annotations.contains_key(annotation::LAST_START)
+                && let Some(group) = binding.annotations.get(annotation::POD_GROUP)
+            {
+                self.write_annotations(&Key::new(&pod.namespace, group));
+            }
             self.create_bind_request(pod.clone(), &binding.request);
         }
     }
@@ -172,14 +191,14 @@ impl SchedulerLoop {
     /// Posts a Binding again after its backoff, unless it is obsolete.
     pub(super) fn retry_binding(&mut self, pod: &Key, number: u64) -> Impact {
         let Some(binding) = self.direct.get(pod, number) else { return Impact::None };
-        let request = binding.request.clone();
+        let binding = binding.clone();
         let known = self.cache.store().objects().pods.get(pod);
         let is_ending = known.is_none_or(|known| known.metadata.deletion_timestamp.is_some());
         if is_ending || !self.assumed.contains(pod) {
             self.look_up_pod(pod, number, None);
             return Impact::None;
         }
-        self.submit_binding(pod.clone(), number, &request);
+        self.submit_binding(pod.clone(), number, &binding);
         Impact::None
     }
 

@@ -87,7 +87,7 @@ impl SchedulerLoop {
         let mut findings = Vec::new();
         for pod in due {
             let objects = self.cache.store().objects();
-            let group = objects.pods.get(&pod).and_then(|pod| pods::group_of(pod));
+            let group = objects.pods.get(&pod).and_then(|pod| pods::named_group(pod));
             match group.filter(|group| !objects.pod_groups.contains_key(group)) {
                 Some(group) => {
                     findings.push(missing_group(&pod, &group));

@@ -47,6 +47,8 @@ impl SchedulerLoop {
         }
         self.options.config = config;
         self.resolve_policies();
+        // Minimum run times have other defaults.
+        self.queues_changed();
         let policy = self.policy();
         for warning in &policy.warnings {
             tracing::warn!(warning, "invalid configuration");

@@ -58,7 +58,9 @@ impl SchedulerLoop {
         self.cache.reset(kind, objects);
         self.undecodable.retain(|(of, _)| *of != kind);
         self.metrics.scheduler_loop.unreadable.set(self.undecodable.len() as i64);
-        self.unsynced.remove(&kind);
+        if self.unsynced.remove(&kind) && self.unsynced.is_empty() {
+            self.recover_starts();
+        }
         if kind == Kind::Queue {
             self.queues_changed();
         }
@@ -90,6 +92,9 @@ impl SchedulerLoop {
         let impact = self.handle_change(kind, &key, &change);
         if kind == Kind::Pod {
             self.release_if_bound(&key);
+        }
+        if kind == Kind::PodGroup {
+            self.write_start_if_read(&key);
         }
         impact
     }
@@ -226,7 +231,7 @@ impl SchedulerLoop {
             }
             let groups = &self.cache.store().objects().pod_groups;
             let lacks_group =
-                is_pending && pods::group_of(pod).is_some_and(|group| !groups.contains_key(&group));
+                is_pending && pods::named_group(pod).is_some_and(|group| !groups.contains_key(&group));
             self.diagnostics.set_group_missing(&key, lacks_group);
         }
     }
@@ -262,7 +267,7 @@ impl SchedulerLoop {
         self.timers.set_group(key, times);
     }
 
-    fn queues_changed(&mut self) {
+    pub(super) fn queues_changed(&mut self) {
         self.diagnostics.queues_changed();
         let mut run_times: BTreeSet<Span> = BTreeSet::new();
         if let Some(defaults) = &self.policy().registry.builtin.min_runtime {
@@ -277,6 +282,7 @@ impl SchedulerLoop {
         }
         run_times.retain(|span| span.0 > 0);
         self.timers.set_run_times(run_times);
+        self.write_starts_that_are_read();
     }
 }
 
