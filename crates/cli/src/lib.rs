@@ -15,6 +15,7 @@ mod plan;
 mod render;
 mod simulate;
 mod snapshot;
+mod terminal;
 #[cfg(feature = "embedded")]
 mod up;
 mod view;

@@ -16,6 +16,7 @@ pub mod usage;
 pub mod verdicts;
 pub mod what_if;
 pub mod why;
+pub mod workload;
 
 mod natural_order;
 mod suggestions;

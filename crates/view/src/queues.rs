@@ -5,10 +5,11 @@ use crate::reader::ClusterView;
 use kai_engine::input::Key;
 use kai_engine::outcome::{Outcome, QueueReport};
 use kai_engine::verdict::QueueResource;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct QueuesView {
     /// Children after their parents.
     pub queues: Vec<QueueView>,
@@ -17,7 +18,7 @@ pub struct QueuesView {
     pub cluster: ByResource<Amount>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct QueueView {
     pub name: String,
     pub parent: Option<String>,
@@ -27,7 +28,7 @@ pub struct QueueView {
     pub depth: usize,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct QueueAmounts {
     /// `None` is unlimited.
     pub quota: Option<Amount>,
@@ -48,7 +49,7 @@ impl QueueAmounts {
 }
 
 /// A queue that gets no resources.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct OmittedQueue {
     pub queue: String,
     pub why: String,

@@ -4,12 +4,13 @@ use crate::amounts::{key, named, unit};
 use kai_engine::Outcome;
 use kai_engine::explain::{FailedActions, Sentence, failed_actions, plain};
 use kai_engine::verdict::{EvictionFailureReason, GroupVerdict, QueueResource, ScenarioRejection, Verdict};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
 /// Why a group is pending.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct VerdictView {
     pub group: String,
     pub queue: String,
@@ -22,7 +23,7 @@ pub struct VerdictView {
     pub no_victims: Vec<EvictionFailureView>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct ReasonView {
     /// The verdict as an identifier.
     pub verdict: &'static str,
@@ -32,7 +33,7 @@ pub struct ReasonView {
 }
 
 /// Why actions evicted no victims for a group.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct EvictionFailureView {
     #[serde(rename = "by")]
     pub actions: Vec<&'static str>,
