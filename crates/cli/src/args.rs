@@ -18,9 +18,9 @@ pub(crate) use lint::Lint;
 pub(crate) use migrate::{Migrate, MigrateCheck, MigrateCommand};
 pub(crate) use simulate::Simulate;
 pub(crate) use snapshot::Snapshot;
+pub(crate) use tools::{Completion, Man, Schema, Shell, Subject, Version, VersionFormat};
 #[cfg(feature = "embedded")]
 pub(crate) use up::Up;
-pub(crate) use tools::{Completion, Man, Schema, Shell, Subject, Version, VersionFormat};
 pub(crate) use view::{Jobs, Nodes, OutputFormat, Queues, Selector, View, Why};
 pub(crate) use what_if::WhatIf;
 
@@ -31,7 +31,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 const AFTER: &str = "Exit codes: 0 success, 1 a check or a prediction says no, 2 error; `kai COMMAND --help` has those of a command.";
-const PLAN_HELP: &str = "Exit codes: 0 success, 1 the audit found a violation, 2 error: a file cannot be read.";
+const PLAN_HELP: &str =
+    "Exit codes: 0 success, 1 the audit found a violation, 2 error: a file cannot be read.";
 const CRDS_HELP: &str = "\
 Examples:
   kai crds | kubectl apply --server-side -f -

@@ -72,7 +72,8 @@ pub(crate) fn answer(args: &[OsString]) -> Result<bool> {
     }
     // kubectl passes the words after the name of the plugin, the last one incomplete, and reads what cobra prints.
     let last = args.len().saturating_sub(1);
-    let candidates = clap_complete::engine::complete(&mut Args::command(), args.to_vec(), last, folder.as_deref())?;
+    let candidates =
+        clap_complete::engine::complete(&mut Args::command(), args.to_vec(), last, folder.as_deref())?;
     let mut text = String::new();
     for candidate in candidates {
         let help = candidate.get_help().map(ToString::to_string).unwrap_or_default();
@@ -105,7 +106,8 @@ impl Options {
                 Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
                 None => (word, None),
             };
-            let mut value = || value.clone().or_else(|| words.peek().cloned()).filter(|value| !value.is_empty());
+            let mut value =
+                || value.clone().or_else(|| words.peek().cloned()).filter(|value| !value.is_empty());
             match name.as_str() {
                 "--kubeconfig" => options.kubeconfig = value().map(PathBuf::from),
                 "--context" => options.context = value(),
@@ -173,7 +175,11 @@ mod tests {
         let of = |line: &str| Options::of(line.split(' ').map(str::to_owned));
         assert_eq!(
             of("kai -- kai why --context=prod -n team-a tr"),
-            Options { context: Some("prod".to_owned()), namespace: Some("team-a".to_owned()), ..Options::default() }
+            Options {
+                context: Some("prod".to_owned()),
+                namespace: Some("team-a".to_owned()),
+                ..Options::default()
+            }
         );
         assert_eq!(
             of("kai jobs -A --kubeconfig /tmp/k x"),

@@ -55,7 +55,8 @@ fn plugin_text(text: &str) -> String {
 }
 
 fn renamed(mut command: Command) -> Command {
-    let renamed_text = |text: Option<&clap::builder::StyledStr>| text.map(|text| plugin_text(&text.to_string()));
+    let renamed_text =
+        |text: Option<&clap::builder::StyledStr>| text.map(|text| plugin_text(&text.to_string()));
     if let Some(text) = renamed_text(command.get_about()) {
         command = command.about(text);
     }

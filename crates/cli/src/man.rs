@@ -10,5 +10,6 @@ pub(crate) fn write(args: &Man) -> Result<()> {
     if !folder.is_dir() {
         bail!("`{name}` is not a directory; hint: mkdir -p {name}");
     }
-    clap_mangen::generate_to(Args::command(), folder).with_context(|| format!("cannot write pages to `{name}`"))
+    clap_mangen::generate_to(Args::command(), folder)
+        .with_context(|| format!("cannot write pages to `{name}`"))
 }

@@ -29,10 +29,20 @@ impl Progress {
                 let seconds = (watch.elapsed_ms() / 1_000.0).round();
                 let mut out = anstream::stderr();
                 // A closed output is not an error.
-                let _ = if is_terminal { write!(out, "\r{what}: {seconds} s\x1b[K") } else { writeln!(out, "{what}: {seconds} s") };
+                let _ = if is_terminal {
+                    write!(out, "\r{what}: {seconds} s\x1b[K")
+                } else {
+                    writeln!(out, "{what}: {seconds} s")
+                };
                 let _ = out.flush();
                 // A log gets a line at 2, 4, 8, 16 … seconds.
-                wait = if is_terminal { REDRAW } else if is_shown { wait * 2 } else { wait };
+                wait = if is_terminal {
+                    REDRAW
+                } else if is_shown {
+                    wait * 2
+                } else {
+                    wait
+                };
                 is_shown = true;
             }
             if is_terminal && is_shown {

@@ -58,10 +58,7 @@ pub(crate) fn section(text: &mut String, heading: &str, body: &str) {
     writeln!(text, "{gap}{bold}{heading}{bold:#}\n{body}").expect("writing to a string");
 }
 
-pub(crate) fn table<const N: usize, C: Into<Cell>>(
-    headings: [&str; N],
-    rows: Vec<[C; N]>,
-) -> Option<String> {
+pub(crate) fn table<const N: usize, C: Into<Cell>>(headings: [&str; N], rows: Vec<[C; N]>) -> Option<String> {
     table_of(headings, rows, ROWS_MAX)
 }
 

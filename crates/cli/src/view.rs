@@ -90,7 +90,8 @@ pub(crate) fn run(args: &args::View, subject: Subject<'_>, plugins: &PluginSet) 
         if args.watch {
             watch(args, subject, &connection, &mut reader).await
         } else {
-            let rendered = render(subject, &connection, &mut reader, extent(args, RowLimit::Unlimited)).await?;
+            let rendered =
+                render(subject, &connection, &mut reader, extent(args, RowLimit::Unlimited)).await?;
             crate::print(&formatted(args, &rendered, reader.view())?)
         }
     })?;

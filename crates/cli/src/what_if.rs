@@ -6,9 +6,9 @@ mod changes;
 mod submitted;
 mod text;
 
-use crate::progress::Progress;
 use crate::args;
 use crate::documents;
+use crate::progress::Progress;
 use crate::view::connection::{Connection, scheduler_options};
 use anyhow::{Context as _, Result, bail};
 use kai_cache::snapshot;

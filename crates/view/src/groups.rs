@@ -2,8 +2,8 @@
 
 use crate::evictions::by_preemptor;
 use crate::reader::ClusterView;
-use crate::workload::Workload;
 use crate::verdicts::{self, Obstacle, VerdictView, obstacles};
+use crate::workload::Workload;
 use kai_cache::object::PodGroup;
 use kai_cache::translate::time_limit;
 use kai_engine::Cluster;

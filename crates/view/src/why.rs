@@ -27,7 +27,10 @@ const GROUPS_MAX: usize = 5;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// A pod group, a pod, or a workload that owns pods; only those of a type, where one is named.
-    Object { kind: Option<String>, key: Key },
+    Object {
+        kind: Option<String>,
+        key: Key,
+    },
     /// The pending groups of a queue and of those below it.
     Queue(String),
     Groups(Vec<Key>),

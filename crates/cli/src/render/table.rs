@@ -193,7 +193,12 @@ mod tests {
     fn table(width: Option<usize>) -> String {
         let row = |cells: [&str; 4]| cells.map(Cell::from).to_vec();
         let rows = [
-            row(["Job/a-rather-long-name", "0/2", "Pending", "0 of 2 required pods fit; 2 insufficient GPUs"]),
+            row([
+                "Job/a-rather-long-name",
+                "0/2",
+                "Pending",
+                "0 of 2 required pods fit; 2 insufficient GPUs",
+            ]),
             row(["Job/b", "10/10", "Running", ""]),
         ];
         layout(&["GROUP", "RUN/MIN", "STATE", "REASON"], &rows, width)
@@ -246,16 +251,21 @@ mod tests {
         let rows = [vec![Cell::from("a"), Cell::critical("Stale"), Cell::from("1")]];
         let text = layout(&["GROUP", "STATE", "PODS"], &rows, None);
         assert!(text.contains("\x1b[31mStale\x1b[0m"), "{text:?}");
-        let plain = layout(&["GROUP", "STATE", "PODS"], &[["a", "Stale", "1"].map(Cell::from).to_vec()], None);
+        let plain =
+            layout(&["GROUP", "STATE", "PODS"], &[["a", "Stale", "1"].map(Cell::from).to_vec()], None);
         assert_eq!(anstream::adapter::strip_str(&text).to_string(), plain);
     }
 
     #[test]
     fn amounts_are_recognised() {
-        for text in ["4", "0.5 of 4", "12m", "1/2", "1.5 GiB", "1 GiB of 512 GiB", "∞", "–", "", "-1", "1m30s"] {
+        for text in
+            ["4", "0.5 of 4", "12m", "1/2", "1.5 GiB", "1 GiB of 512 GiB", "∞", "–", "", "-1", "1m30s"]
+        {
             assert!(is_amount(text), "{text}");
         }
-        for text in ["node-1", "0 of 2 required pods", "1e5d4a7b-aa", "Running", "5 GPUs", "2026-01-31T08:00:00Z"] {
+        for text in
+            ["node-1", "0 of 2 required pods", "1e5d4a7b-aa", "Running", "5 GPUs", "2026-01-31T08:00:00Z"]
+        {
             assert!(!is_amount(text), "{text}");
         }
     }

@@ -22,7 +22,8 @@ pub(super) async fn render(
     extent: Extent,
 ) -> Result<Rendered> {
     let mut model = groups::all(view);
-    let all = model.groups.len();
+    let is_filtered =
+        args.namespace.namespace.is_some() || args.queue.is_some() || args.selector.selector.is_some();
     // A queue serves several namespaces.
     let everywhere = args.queue.is_some() && args.namespace.namespace.is_none();
     let namespace = namespace(&args.namespace, connection).filter(|_| !everywhere);
@@ -51,8 +52,8 @@ pub(super) async fn render(
     };
     let text = match table_with(&columns.headings(), rows.collect(), extent.rows.max()) {
         Some(table) => format!("{table}\n\n{}\n{others}", summary(&model.groups)),
-        None if all == 0 => "No pod groups found\n".to_owned(),
-        None => format!("No pod groups match the filter\n{others}"),
+        None if is_filtered => format!("No pod groups match the filter\n{others}"),
+        None => format!("No pod groups found\n{others}"),
     };
     let names = model.groups.iter().map(|group| format!("{TYPE}/{}", group.key.name)).collect();
     Rendered::new(text, &model, names)

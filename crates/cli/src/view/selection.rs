@@ -79,7 +79,9 @@ mod tests {
 
     #[test]
     fn names_may_have_their_type() {
-        let names = |names: &[&str]| plain_names(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), "Node");
+        let names = |names: &[&str]| {
+            plain_names(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), "Node")
+        };
         assert_eq!(names(&["a", "node/b", "nodes/c", "no/d"]).expect("all are nodes"), ["a", "b", "c", "d"]);
         let error = names(&["queue/a"]).expect_err("it is another type").to_string();
         assert!(error.contains("hint: "), "{error}");

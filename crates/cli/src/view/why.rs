@@ -8,15 +8,15 @@ use crate::args;
 use crate::render::{section, table};
 use anyhow::{Context as _, Result, anyhow, bail};
 use kai_engine::input::Key;
-use kai_units::Timestamp;
 use kai_scheduler::resources::POD_GROUP;
-use kai_view::workload::is_type_of;
-use kai_view::{ClusterReader, ClusterView};
+use kai_units::Timestamp;
 use kai_view::groups::{GroupState, GroupView};
 use kai_view::hints::{HintView, HintsView};
 use kai_view::why::{
     self, ConditionView, Error, EventView, ExplainedGroup, GroupExplanation, PodView, Record, Wanted, WhyView,
 };
+use kai_view::workload::is_type_of;
+use kai_view::{ClusterReader, ClusterView};
 use std::fmt::Write as _;
 
 pub(super) async fn render(
@@ -206,7 +206,10 @@ fn headline(group: &GroupView, now: Timestamp) -> String {
     let what = if workload.is_pod_group() {
         format!("pod group `{}`", group.group)
     } else {
-        format!("{} `{}/{}`, pod group `{}`,", workload.kind, group.key.namespace, workload.name, group.key.name)
+        format!(
+            "{} `{}/{}`, pod group `{}`,",
+            workload.kind, group.key.namespace, workload.name, group.key.name
+        )
     };
     format!(
         "{what} in queue `{}`, priority {}, {preemptibility}\n{}; minMember {} of {} pods: {}; created {} ago\n",

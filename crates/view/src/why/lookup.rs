@@ -79,7 +79,8 @@ const KINDS: [&str; 12] = [
 /// Whether a word is a type, as before the slash of `job/train`: a kind that groups or pods can belong to.
 pub fn is_type(view: &ClusterView, word: &str) -> bool {
     let objects = view.store.objects();
-    let of_groups = objects.pod_groups.values().flat_map(|group| group.metadata.owner_references.iter().flatten());
+    let of_groups =
+        objects.pod_groups.values().flat_map(|group| group.metadata.owner_references.iter().flatten());
     let of_pods = objects.pods.values().flat_map(|pod| pod.metadata.owner_references.iter());
     KINDS.iter().any(|kind| is_type_of(word, kind))
         || of_groups.map(|owner| owner.kind.as_str()).any(|kind| is_type_of(word, kind))
@@ -128,7 +129,8 @@ pub(super) fn pending_of_queue(view: &ClusterView, queue: &str) -> Option<Vec<Ke
         let mut path = std::iter::successors(Some(name), |name| parents.get(name).copied());
         path.by_ref().take(parents.len() + 1).any(|name| name == queue)
     };
-    let pending = view.outcome.verdicts.iter().filter(|of| of.leading != Verdict::Placed && is_below(&of.queue));
+    let pending =
+        view.outcome.verdicts.iter().filter(|of| of.leading != Verdict::Placed && is_below(&of.queue));
     Some(pending.map(|verdict| verdict.group.clone()).collect())
 }
 
