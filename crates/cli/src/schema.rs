@@ -10,6 +10,7 @@ use kai_view::usage::UsageView;
 use kai_view::what_if::WhatIfView;
 use kai_view::why::WhyView;
 use schemars::{JsonSchema, schema_for};
+use serde_json::{Map, Value, json};
 
 pub(crate) fn text(args: &Schema) -> Result<String> {
     let schema = match args.subject {
@@ -27,15 +28,20 @@ pub(crate) fn text(args: &Schema) -> Result<String> {
 /// The schema of a view, with the time at which the cluster was read.
 fn dated<T: JsonSchema>() -> schemars::Schema {
     let mut schema = schema_for!(T);
-    let at = serde_json::json!({"type": "string", "format": "date-time", "description": "When the cluster was read."});
+    let add = |object: &mut Map<String, Value>| {
+        let at =
+            json!({"type": "string", "format": "date-time", "description": "When the cluster was read."});
+        if let Some(properties) = object.entry("properties").or_insert_with(|| json!({})).as_object_mut() {
+            properties.insert("at".to_owned(), at);
+        }
+        if let Some(required) = object.entry("required").or_insert_with(|| json!([])).as_array_mut() {
+            required.push("at".into());
+        }
+    };
     let object = schema.ensure_object();
-    let properties = object.entry("properties").or_insert_with(|| serde_json::json!({}));
-    if let Some(properties) = properties.as_object_mut() {
-        properties.insert("at".to_owned(), at);
-    }
-    let required = object.entry("required").or_insert_with(|| serde_json::json!([]));
-    if let Some(required) = required.as_array_mut() {
-        required.push("at".into());
+    match object.get_mut("anyOf").and_then(Value::as_array_mut) {
+        Some(alternatives) => alternatives.iter_mut().filter_map(Value::as_object_mut).for_each(add),
+        None => add(object),
     }
     schema
 }

@@ -5,9 +5,11 @@
 use clap::builder::styling::{AnsiColor, Style};
 use std::fmt::Write as _;
 
-/// Blanks before the first column, and between columns.
+/// Blanks before the first column.
 const INDENT: usize = 2;
+/// Blanks between columns, and where the width is short.
 const GAP: usize = 3;
+const SMALL_GAP: usize = 2;
 /// Width from which sentences in a column can be read.
 const READABLE: usize = 32;
 /// Words of amounts besides numbers.
@@ -57,24 +59,28 @@ pub(super) fn layout(headings: &[&str], rows: &[Vec<Cell>], width: Option<usize>
     let mut columns: Vec<Column> = (0..headings.len()).map(|at| Column::of(at, headings, rows)).collect();
     let natural = columns.last().map_or(0, |column| column.width);
     if let Some(width) = width {
-        shrink(&mut columns, width);
+        shrink(&mut columns, GAP, width);
     }
+    let mut gap = GAP;
     let last = columns.last().map_or(0, |column| column.width);
-    let is_narrow = last < natural && last < READABLE || width.is_some_and(|width| total(&columns) > width);
+    let is_narrow =
+        last < natural && last < READABLE || width.is_some_and(|width| total(&columns, gap) > width);
     let is_below = is_narrow && columns.len() > 2 && columns.last().is_some_and(|last| last.least < natural);
     if is_below {
         columns.pop();
         columns.iter_mut().enumerate().for_each(|(at, column)| *column = Column::of(at, headings, rows));
-        if let Some(width) = width {
-            shrink(&mut columns, width);
-        }
+    }
+    if let Some(width) = width.filter(|width| total(&columns, gap) > *width) {
+        gap = SMALL_GAP;
+        shrink(&mut columns, gap, width);
     }
     let mut text = String::new();
     let heading: Vec<Cell> = headings.iter().map(|heading| Cell::from(*heading)).collect();
-    append_row(&mut text, &columns, &heading, width);
-    writeln!(text, "{}", "─".repeat(total(&columns))).expect("writing to a string");
+    append_row(&mut text, &columns, &heading, (gap, width));
+    writeln!(text, "{}", "─".repeat(total(&columns, gap).min(width.unwrap_or(usize::MAX))))
+        .expect("writing to a string");
     for row in rows {
-        append_row(&mut text, &columns, row, width);
+        append_row(&mut text, &columns, row, (gap, width));
     }
     text.truncate(text.trim_end().len());
     text
@@ -87,7 +93,7 @@ impl Column {
         let lines = || cells().flat_map(str::lines).chain([heading]);
         let width = lines().map(length).max().unwrap_or(0);
         let is_amount = at > 0
-            && cells().any(|text| text.starts_with(|c: char| c.is_ascii_digit()))
+            && cells().any(|text| text.starts_with(|c: char| c.is_ascii_digit() || c == '∞'))
             && cells().all(is_amount);
         // The first column is what the row is about.
         let is_rigid = is_amount || at == 0;
@@ -97,21 +103,21 @@ impl Column {
 }
 
 /// Takes from the widest columns what does not fit, down to their longest words.
-fn shrink(columns: &mut [Column], width: usize) {
-    while total(columns) > width {
+fn shrink(columns: &mut [Column], gap: usize, width: usize) {
+    while total(columns, gap) > width {
         let wide = columns.iter_mut().filter(|column| column.width > column.least);
         let Some(widest) = wide.max_by_key(|column| column.width) else { return };
         widest.width -= 1;
     }
 }
 
-fn total(columns: &[Column]) -> usize {
+fn total(columns: &[Column], gap: usize) -> usize {
     let widths: usize = columns.iter().map(|column| column.width).sum();
-    INDENT + widths + GAP * columns.len().saturating_sub(1) + INDENT
+    INDENT + widths + gap * columns.len().saturating_sub(1) + INDENT
 }
 
 /// A row of one or more lines; cells without a column follow below.
-fn append_row(text: &mut String, columns: &[Column], row: &[Cell], width: Option<usize>) {
+fn append_row(text: &mut String, columns: &[Column], row: &[Cell], (gap, width): (usize, Option<usize>)) {
     let cells: Vec<Vec<String>> =
         columns.iter().zip(row).map(|(column, cell)| wrapped(&cell.text, column.width)).collect();
     let height = cells.iter().map(Vec::len).max().unwrap_or(0);
@@ -122,7 +128,7 @@ fn append_row(text: &mut String, columns: &[Column], row: &[Cell], width: Option
             let part = lines.get(line).map_or("", String::as_str);
             let blanks = " ".repeat(column.width.saturating_sub(length(part)));
             let part = coloured(part, row[at].colour);
-            let gap = if at > 0 { " ".repeat(GAP) } else { String::new() };
+            let gap = if at > 0 { " ".repeat(gap) } else { String::new() };
             text.push_str(&gap);
             text.push_str(&if column.is_amount { blanks + &part } else { part + &blanks });
         }
@@ -228,7 +234,7 @@ mod tests {
             table(Some(60)),
             "  GROUP                    RUN/MIN   STATE
     REASON
-────────────────────────────────────────────────
+──────────────────────────────────────────────
   Job/a-rather-long-name       0/2   Pending
     0 of 2 required pods fit; 2 insufficient GPUs
   Job/b                      10/10   Running"

@@ -138,7 +138,7 @@ fn named_once() -> &'static Path {
 #[test]
 fn commands_options_and_contexts_are_completed_without_a_cluster() {
     let nowhere = "/nowhere/config";
-    assert_eq!(completed(nowhere, &["que"]), ["queues"]);
+    assert_eq!(completed(nowhere, &["sna"]), ["snapshot"]);
     assert!(completed(nowhere, &["jobs", "--all"]).contains(&"--all-namespaces".to_owned()));
     assert!(completed(nowhere, &["why", "tr"]).is_empty());
     let file = scratch(
