@@ -18,9 +18,9 @@ fn snapshot_is_planned_as_tables() {
     Queue shares
       QUEUE   RESOURCE   QUOTA   LIMIT   FAIR SHARE   REQUESTED   BEFORE   AFTER
     ──────────────────────────────────────────────────────────────────────────────
-      org     GPU           48   ∞               48         536       24      24
-        a     GPU           48   ∞               48         536       24      24
-        b     GPU            0   ∞                0           0        0       0
+      org     GPU           48       ∞           48         536       24      24
+        a     GPU           48       ∞           48         536       24      24
+        b     GPU            0       ∞            0           0        0       0
 
     Pending
       GROUP          QUEUE   PODS   REASON

@@ -167,11 +167,12 @@ fn normalise_ages(text: &str) -> String {
         for at in 0..words.len() {
             let is_age = words[at].strip_suffix('s').is_some_and(|n| n.len() < 4 && n.parse::<u32>().is_ok());
             if is_age {
-                // An age of two characters is padded by one more blank.
-                if words[at].len() == 2 && words.get(at + 1).is_some_and(String::is_empty) {
-                    words.remove(at + 1);
-                }
+                let is_short = words[at].len() == 2;
                 "00s".clone_into(&mut words[at]);
+                // In a table, an age of two characters is padded by one more blank.
+                if is_short && at > 0 && words[at - 1].is_empty() {
+                    words.remove(at - 1);
+                }
                 break;
             }
         }
