@@ -70,8 +70,8 @@ impl Connection {
         options: Options,
         plugins: &PluginSet,
     ) -> Result<(Self, ClusterReader)> {
+        let progress = Progress::start("reading the cluster");
         let connection = Self::open(&args.kubeconfig).await?;
-        let progress = Progress::start(format!("listing the objects of the cluster at {}", connection.url));
         let reader = ClusterReader::open(&connection.api, connection.offered, options, plugins).await;
         let reader = reader.map_err(|error| connection.explain(error))?;
         drop(progress);

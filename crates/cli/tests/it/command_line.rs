@@ -2,7 +2,7 @@
 
 use crate::{assert_rejected, kai, scratch, stderr, stdout};
 use serde_json::Value;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -190,6 +190,31 @@ fn missing_context_is_reported_with_the_file_and_its_contexts() {
     let empty = scratch("contexts-none", "apiVersion: v1\nkind: Config\n");
     assert_rejected(&by_variable(&empty, &["queues", "--context", "x"]), &[&empty, "has no contexts"]);
     assert_rejected(&by_variable("/nowhere/config", &["queues", "--context", "x"]), &["`/nowhere/config`"]);
+}
+
+#[test]
+fn waiting_is_reported_from_two_seconds_on() {
+    // It accepts connections and never answers.
+    let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = server.local_addr().expect("it is bound");
+    let file = scratch(
+        "silent-server",
+        format!(
+            "apiVersion: v1\nkind: Config\nclusters: [{{name: c, cluster: {{server: 'http://{address}'}}}}]\nusers: [{{name: u, user: {{}}}}]\n\
+             contexts: [{{name: x, context: {{cluster: c, user: u}}}}]\ncurrent-context: x\n"
+        ),
+    );
+    let mut child = Command::new(env!("CARGO_BIN_EXE_kai"))
+        .args(["queues", "--kubeconfig", &file])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut first = String::new();
+    let stderr = child.stderr.take().expect("it is piped");
+    BufReader::new(stderr).read_line(&mut first).expect("it is text");
+    child.kill().expect("it still waits");
+    child.wait().expect("it ends");
+    assert!(first.starts_with("reading the cluster: ") && first.ends_with(" s\n"), "{first}");
 }
 
 #[test]

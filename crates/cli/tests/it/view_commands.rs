@@ -120,7 +120,8 @@ impl TestCluster {
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         let text = stderr(&output);
         // Progress may be reported on a busy machine.
-        let warnings: Vec<&str> = text.lines().filter(|line| !line.starts_with("listing ")).collect();
+        let warnings: Vec<&str> =
+            text.lines().filter(|line| !line.starts_with("reading the cluster: ")).collect();
         assert_eq!(warnings, [""; 0], "there are no warnings");
         normalise_ages(&stdout(&output))
     }
