@@ -25,6 +25,8 @@ use std::time::Duration;
 const VARIABLE: &str = "KAI_COMPLETE";
 /// A shell waits for the candidates.
 const TIMEOUT: Duration = Duration::from_secs(1);
+/// What kubectl shall do besides: `ShellCompDirectiveNoFileComp`.
+const NO_FILES: u32 = 4;
 /// More names than these help nobody.
 const NAMES_MAX: usize = 500;
 
@@ -81,8 +83,6 @@ pub(crate) fn answer(args: &[OsString]) -> Result<bool> {
         let gap = if help.is_empty() { "" } else { "\t" };
         writeln!(text, "{}{gap}{help}", candidate.get_value().to_string_lossy())?;
     }
-    /// `ShellCompDirectiveNoFileComp`.
-    const NO_FILES: u32 = 4;
     writeln!(text, ":{NO_FILES}")?;
     crate::print(&text)?;
     Ok(true)
@@ -122,7 +122,7 @@ impl Options {
 
 fn known(names: Names, options: &Options, with_types: bool) -> BTreeSet<String> {
     if names == Names::Contexts {
-        return connect::contexts(options.kubeconfig.clone()).into_iter().collect();
+        return connect::contexts(options.kubeconfig.as_ref()).into_iter().collect();
     }
     let (sender, receiver) = mpsc::channel();
     let (kubeconfig, context) = (options.kubeconfig.clone(), options.context.clone());

@@ -71,11 +71,10 @@ pub async fn config(kubeconfig: Option<PathBuf>, context: Option<String>) -> Res
                 known: if quoted.is_empty() { "no contexts".to_owned() } else { quoted.join(", ") },
             });
         }
-        Some(_) => {}
         None if kubeconfig.is_none() => {
             return Config::infer().await.map(without_retries).map_err(Error::Nowhere);
         }
-        None => {}
+        Some(_) | None => {}
     }
     let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
     let config = Config::from_custom_kubeconfig(file, &options).await.map_err(unusable)?;
@@ -83,8 +82,8 @@ pub async fn config(kubeconfig: Option<PathBuf>, context: Option<String>) -> Res
 }
 
 /// The names of the contexts of a kubeconfig; none where it cannot be read.
-pub fn contexts(kubeconfig: Option<PathBuf>) -> Vec<String> {
-    read(kubeconfig.as_ref()).map(|file| names(&file)).unwrap_or_default()
+pub fn contexts(kubeconfig: Option<&PathBuf>) -> Vec<String> {
+    read(kubeconfig).map(|file| names(&file)).unwrap_or_default()
 }
 
 fn read(path: Option<&PathBuf>) -> Result<Kubeconfig, kube::config::KubeconfigError> {

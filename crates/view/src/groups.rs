@@ -266,7 +266,7 @@ fn group_view(
         workload: Workload::of(object),
         queue: view.cluster.text(group.queue_name).to_owned(),
         priority: group.priority,
-        priority_class: Some(object.spec.priority_class_name.to_string()).filter(|class| !class.is_empty()),
+        priority_class: Some(object.spec.priority_class_name.clone()).filter(|class| !class.is_empty()),
         preemptible: group.preemptible,
         state: counts.state(min),
         counts,

@@ -68,7 +68,7 @@ pub(super) fn layout(headings: &[&str], rows: &[Vec<Cell>], width: Option<usize>
     let is_below = is_narrow && columns.len() > 2 && columns.last().is_some_and(|last| last.least < natural);
     if is_below {
         columns.pop();
-        columns.iter_mut().enumerate().for_each(|(at, column)| *column = Column::of(at, headings, rows));
+        columns = (0..columns.len()).map(|at| Column::of(at, headings, rows)).collect();
     }
     if let Some(width) = width.filter(|width| total(&columns, gap) > *width) {
         gap = SMALL_GAP;

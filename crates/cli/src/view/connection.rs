@@ -39,12 +39,11 @@ impl Connection {
     /// Connects, and waits for a first response.
     pub(crate) async fn open(args: &args::Kubeconfig) -> Result<Self> {
         let config = connect::config(args.kubeconfig.clone(), args.context.clone()).await.map_err(|error| {
-            let hint = match &error {
-                connect::Error::Context { .. } => "name one of them with --context, or another file with --kubeconfig",
-                _ => {
-                    "select a kubeconfig with --kubeconfig, and one of its contexts with --context; `kai up` starts a \
-                     cluster for trials"
-                }
+            let hint = if matches!(error, connect::Error::Context { .. }) {
+                "name one of them with --context, or another file with --kubeconfig"
+            } else {
+                "select a kubeconfig with --kubeconfig, and one of its contexts with --context; `kai up` starts a \
+                 cluster for trials"
             };
             anyhow!("{:#}; hint: {hint}", anyhow::Error::from(error))
         })?;
