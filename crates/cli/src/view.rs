@@ -105,7 +105,7 @@ async fn watch(
     connection: &Connection,
     reader: &mut ClusterReader,
 ) -> Result<()> {
-    let mut output = if format(args) != Format::Text { Output::lines() } else { Output::detect() };
+    let mut output = if format(args) == Format::Text { Output::detect() } else { Output::lines() };
     // A name that does not exist at the start is an error; one that is deleted later is reported.
     let first = render(subject, connection, reader, extent(args, RowLimit::Screen)).await?;
     let mut shown = first.json.clone();
@@ -193,6 +193,6 @@ fn formatted(args: &args::View, rendered: &Rendered, view: &ClusterView) -> Resu
             let separator = if args.watch { "---\n" } else { "" };
             format!("{separator}{}\n", serde_saphyr::to_string(&json)?.trim_end())
         }
-        Format::Names => rendered.names.iter().map(|name| format!("{name}\n")).collect(),
+        Format::Names => rendered.names.iter().flat_map(|name| [name.as_str(), "\n"]).collect(),
     })
 }
