@@ -6,29 +6,42 @@ mod lint;
 mod migrate;
 mod simulate;
 mod snapshot;
+mod tools;
 #[cfg(feature = "embedded")]
 mod up;
 mod view;
 mod what_if;
 
-pub(crate) use cluster::{Cluster, Kubeconfig};
+pub(crate) use cluster::{Cluster, Kubeconfig, Namespace};
 pub(crate) use group::{Format, Group};
 pub(crate) use lint::Lint;
 pub(crate) use migrate::{Migrate, MigrateCheck, MigrateCommand};
 pub(crate) use simulate::Simulate;
 pub(crate) use snapshot::Snapshot;
+pub(crate) use tools::{Completion, Man, Schema, Shell, Subject, Version, VersionFormat};
 #[cfg(feature = "embedded")]
 pub(crate) use up::Up;
-pub(crate) use view::{Jobs, Nodes, Queues, View, Why};
+pub(crate) use view::{Jobs, Nodes, OutputFormat, Queues, Selector, View, Why};
 pub(crate) use what_if::WhatIf;
 
+use crate::invocation::Invocation;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use kai_components::command::{self, ComponentCommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+const AFTER: &str = "Exit codes: 0 success, 1 a check or a prediction says no, 2 error; `kai COMMAND --help` has those of a command.";
+const PLAN_HELP: &str =
+    "Exit codes: 0 success, 1 the audit found a violation, 2 error: a file cannot be read.";
+const CRDS_HELP: &str = "\
+Examples:
+  kai crds | kubectl apply --server-side -f -
+  kai crds queues
+
+Exit codes: 0 success, 2 error: there is no such definition.";
+
 #[derive(Debug, Parser)]
-#[command(name = "kai", version, about = "A Kubernetes scheduler for AI workloads")]
+#[command(name = "kai", version = crate::version::TEXT, about = "A Kubernetes scheduler for AI workloads", after_help = AFTER)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -37,7 +50,9 @@ pub(crate) struct Args {
 impl Args {
     /// Parses a command line. Components accept flags in Go's forms.
     pub(crate) fn read(typed: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
-        let (mut command, typed) = command::adapt(Self::command(), typed.into_iter().collect());
+        let typed: Vec<OsString> = typed.into_iter().collect();
+        let invoked = Invocation::of(&typed);
+        let (mut command, typed) = command::adapt(invoked.name(Self::command()), typed);
         let mut matches = command.try_get_matches_from_mut(typed)?;
         Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
     }
@@ -72,6 +87,14 @@ pub(crate) enum Command {
     Migrate(Migrate),
     /// Print the custom resource definitions as YAML.
     Crds(Crds),
+    /// Print the version and the commit.
+    Version(Version),
+    /// Print the script that completes commands, options and names of the cluster in a shell.
+    Completion(Completion),
+    /// Write a manual page for each command.
+    Man(Man),
+    /// Print the JSON schema of the output of a command.
+    Schema(Schema),
     /// End at once: the program of scaling pods, which succeed as soon as their node has arrived.
     #[command(alias = "scalingpod", hide = true)]
     ScalingPod,
@@ -83,8 +106,9 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = PLAN_HELP)]
 pub(crate) struct Plan {
-    /// Snapshot files: a zip archive, JSON or YAML. Each is planned separately.
+    /// Snapshot files: a zip archive, JSON or YAML. Each is planned separately; `-` is standard input.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Print times, counts, evictions and reasons as JSON instead of tables.
@@ -108,6 +132,7 @@ pub(crate) struct Plan {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = CRDS_HELP)]
 pub(crate) struct Crds {
     /// Print only this definition: its kind, plural or full name.
     pub(crate) name: Option<String>,

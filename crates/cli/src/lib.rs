@@ -3,20 +3,27 @@
 //! Commands return text or an error; only [`run`] knows exit codes and output streams.
 
 mod args;
+mod completion;
 mod crds;
 mod documents;
 #[cfg(feature = "embedded")]
 pub mod embedded;
 mod group;
 mod hook;
+mod invocation;
 mod lint;
+mod man;
 mod migrate;
 mod plan;
+mod progress;
 mod render;
+mod schema;
 mod simulate;
 mod snapshot;
+mod terminal;
 #[cfg(feature = "embedded")]
 mod up;
+mod version;
 mod view;
 mod what_if;
 
@@ -24,6 +31,7 @@ pub use kai_components::Extensions;
 
 use anyhow::Result;
 use args::{Args, Command};
+use invocation::Invocation;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -36,6 +44,14 @@ const BAD_INPUT: u8 = 2;
 /// Exit codes: 0 success, 1 the audit found a violation, `kai lint` an error, `kai group` a workload that cannot be
 /// grouped or `kai migrate check` something unsupported, 2 invalid input.
 pub fn run(args: impl IntoIterator<Item = OsString>, extensions: &Extensions) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    match completion::answer(&args) {
+        Ok(true) => return ExitCode::SUCCESS,
+        Ok(false) => {}
+        // A shell that waits for candidates shows no errors.
+        Err(_) => return ExitCode::from(BAD_INPUT),
+    }
+    let invoked = Invocation::of(&args);
     let args = match Args::read(args) {
         Ok(args) => args,
         Err(error) => {
@@ -48,7 +64,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, extensions: &Extensions) ->
     match perform(args, extensions) {
         Ok(code) => code,
         Err(error) => {
-            let _ = writeln!(anstream::stderr(), "error: {error:#}");
+            let _ = writeln!(anstream::stderr(), "error: {}", invoked.text(&format!("{error:#}")));
             ExitCode::from(BAD_INPUT)
         }
     }
@@ -62,8 +78,8 @@ fn perform(args: Args, extensions: &Extensions) -> Result<ExitCode> {
         Command::Component(component) => component.run(extensions).map(|()| ExitCode::SUCCESS),
         Command::Queues(args) => view::run(&args.view, view::Subject::Queues(&args), plugins),
         Command::Jobs(args) => view::run(&args.view, view::Subject::Jobs(&args), plugins),
-        Command::Nodes(args) => view::run(&args.view, view::Subject::Nodes(&args.names), plugins),
-        Command::Why(args) => view::run(&args.view, view::Subject::Why(&args.name), plugins),
+        Command::Nodes(args) => view::run(&args.view, view::Subject::Nodes(&args), plugins),
+        Command::Why(args) => view::run(&args.view, view::Subject::Why(&args), plugins),
         Command::WhatIf(args) => what_if::run(&args, plugins),
         Command::Plan(args) => plan::run(&args, plugins),
         Command::Simulate(args) => simulate::run(&args, plugins),
@@ -71,16 +87,18 @@ fn perform(args: Args, extensions: &Extensions) -> Result<ExitCode> {
         Command::Lint(args) => lint::run(&args, plugins),
         Command::Group(args) => group::run(&args),
         Command::Migrate(args) => migrate::run(&args, plugins),
-        Command::Crds(args) => {
-            print(&crds::run(&args)?)?;
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Crds(args) => printed(&crds::run(&args)?),
+        Command::Version(args) => printed(&version::text(&args)?),
+        Command::Completion(args) => printed(&completion::script(&args)?),
+        Command::Man(args) => man::write(&args).map(|()| ExitCode::SUCCESS),
+        Command::Schema(args) => printed(&schema::text(&args)?),
         Command::ScalingPod => Ok(ExitCode::SUCCESS),
-        Command::Hook(args) => {
-            print(&hook::run(&args)?)?;
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Hook(args) => printed(&hook::run(&args)?),
     }
+}
+
+fn printed(text: &str) -> Result<ExitCode> {
+    print(text).map(|()| ExitCode::SUCCESS)
 }
 
 /// Prints to standard output, without colours where it is not a terminal. A closed pipe is not an error.

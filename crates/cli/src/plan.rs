@@ -7,6 +7,7 @@ mod request;
 mod summary;
 mod timing;
 
+use crate::progress::Progress;
 use crate::{args, render};
 use anyhow::{Context, Result};
 use kai_cache::{Finding, Snapshot, Store, snapshot};
@@ -25,7 +26,9 @@ pub(crate) fn run(args: &args::Plan, plugins: &PluginSet) -> Result<ExitCode> {
     let request = Request::new(args, plugins)?;
     let mut code = ExitCode::SUCCESS;
     for file in &args.files {
+        let progress = Progress::start(format!("planning `{}`", file.display()));
         let planned = plan(file, &request, plugins)?;
+        drop(progress);
         for warning in &planned.policy.warnings {
             writeln!(anstream::stderr(), "warning: {warning}")?;
         }

@@ -7,18 +7,18 @@ mod evictions;
 pub(crate) mod pending;
 mod placements;
 mod queues;
+mod table;
 
+pub(crate) use table::Cell;
+
+use crate::terminal;
 use clap::builder::styling::Style;
-use comfy_table::{ContentArrangement, LineStyle, Table, TableStyle};
 use kai_cache::Finding;
 use kai_engine::Outcome;
 use std::fmt::Write;
 
 /// Maximum rows of a table; the rest is counted.
 pub(crate) const ROWS_MAX: usize = 40;
-const WIDTH: u16 = 100;
-/// A line under the headings and nothing else.
-const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::new('─', '─', '─', '─'));
 
 pub(crate) fn outcome(outcome: &Outcome) -> String {
     let mut text = String::new();
@@ -58,31 +58,37 @@ pub(crate) fn section(text: &mut String, heading: &str, body: &str) {
     writeln!(text, "{gap}{bold}{heading}{bold:#}\n{body}").expect("writing to a string");
 }
 
-pub(crate) fn table<const N: usize>(headings: [&str; N], rows: Vec<[String; N]>) -> Option<String> {
+pub(crate) fn table<const N: usize, C: Into<Cell>>(headings: [&str; N], rows: Vec<[C; N]>) -> Option<String> {
     table_of(headings, rows, ROWS_MAX)
 }
 
 /// A table of at most `rows_max` rows; the rest is counted.
-pub(crate) fn table_of<const N: usize>(
+pub(crate) fn table_of<const N: usize, C: Into<Cell>>(
     headings: [&str; N],
-    rows: Vec<[String; N]>,
+    rows: Vec<[C; N]>,
     rows_max: usize,
 ) -> Option<String> {
+    let rows = rows.into_iter().map(|row| row.into_iter().map(Into::into).collect());
+    table_with(&headings, rows.collect(), rows_max)
+}
+
+/// As [`table_of`], with as many columns as there are headings.
+pub(crate) fn table_with(headings: &[&str], mut rows: Vec<Vec<Cell>>, rows_max: usize) -> Option<String> {
     if rows.is_empty() {
         return None;
     }
-    let mut table = Table::new();
-    table.load_style(STYLE);
-    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH).set_header(headings);
     let hidden = rows.len().saturating_sub(rows_max);
-    for row in rows.into_iter().take(rows_max) {
-        table.add_row(row);
-    }
-    let mut text = table.trim_fmt();
+    rows.truncate(rows_max);
+    let mut text = table::layout(headings, &rows, width());
     if hidden > 0 {
         write!(text, "\n… and {hidden} more").expect("writing to a string");
     }
     Some(text)
+}
+
+/// The width of tables. Unit tests have a fixed one.
+fn width() -> Option<usize> {
+    if cfg!(test) { Some(100) } else { terminal::width() }
 }
 
 #[cfg(test)]

@@ -18,8 +18,6 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// When progress is reported first, and then again.
-const PROGRESS: Duration = Duration::from_secs(2);
 /// A snapshot is complete enough without discovery: an aggregated API may never answer.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -76,13 +74,7 @@ fn take(args: &args::Snapshot, plugins: &PluginSet) -> Result<Snapshot> {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the async runtime")?;
-    runtime.block_on(async {
-        tokio::select! {
-            biased;
-            snapshot = list(args, &options, plugins) => snapshot,
-            never = report_progress() => match never {},
-        }
-    })
+    runtime.block_on(list(args, &options, plugins))
 }
 
 async fn list(args: &args::Snapshot, options: &Options, plugins: &PluginSet) -> Result<Snapshot> {
@@ -97,15 +89,4 @@ async fn list(args: &args::Snapshot, options: &Options, plugins: &PluginSet) -> 
         discovery: discovery.await.ok().flatten(),
         findings: Vec::new(),
     })
-}
-
-/// Says on standard error that listing goes on.
-async fn report_progress() -> std::convert::Infallible {
-    let mut seconds = 0;
-    loop {
-        tokio::time::sleep(PROGRESS).await;
-        seconds += PROGRESS.as_secs();
-        // A closed output is not an error.
-        let _ = writeln!(anstream::stderr(), "listing the objects of the cluster: {seconds} s");
-    }
 }

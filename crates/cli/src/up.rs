@@ -14,6 +14,7 @@ mod workload_kinds;
 
 use crate::args;
 use crate::embedded;
+use crate::progress::Progress;
 use anyhow::{Context, Result, anyhow};
 use kai_components::signals::ShutdownSignals;
 use kai_components::supervisor::Restarts;
@@ -58,6 +59,11 @@ async fn run_cluster(
 ) -> Result<()> {
     let seed = random_seed()?;
     let restarts = Restarts::default();
+    let nodes_of = |nodes: &[NodeGroup]| nodes.iter().map(|group| group.count).sum::<usize>();
+    let progress = Progress::start(match &args.load {
+        Some(file) => format!("loading `{}`", file.display()),
+        None => format!("starting a cluster of {} nodes", nodes_of(&nodes)),
+    });
     let (cluster, notes) = match &args.load {
         Some(file) => {
             let Loaded { state, notes } = state::load(file, seed).await?;
@@ -70,6 +76,7 @@ async fn run_cluster(
     let listening = cluster.listening().context("the cluster serves its API")?;
     let kubeconfig = Kubeconfig::write(path, listening)?;
     let mut status = StatusLine::start(cluster.api()).await;
+    drop(progress);
     crate::print(&(notes + &welcome(&status.counts(), kubeconfig.path(), &listening.url(), args)))?;
     let mut ticks = tokio::time::interval(status_line::REFRESH_INTERVAL);
     loop {

@@ -9,10 +9,12 @@ mod jobs;
 mod nodes;
 mod output;
 mod queues;
+mod selection;
 mod usage;
 pub(crate) mod why;
+mod workload_names;
 
-use crate::args;
+use crate::args::{self, OutputFormat};
 use anyhow::{Context, Result};
 use connection::Connection;
 use kai_components::config;
@@ -34,8 +36,8 @@ const REFRESHES_MAX: u32 = 5;
 pub(crate) enum Subject<'a> {
     Queues(&'a args::Queues),
     Jobs(&'a args::Jobs),
-    Nodes(&'a [String]),
-    Why(&'a str),
+    Nodes(&'a args::Nodes),
+    Why(&'a args::Why),
 }
 
 /// A view model as text and as JSON.
@@ -43,12 +45,21 @@ struct Rendered {
     text: String,
     /// Without ages and other values that change with time alone.
     json: Value,
+    /// What is shown, each as TYPE/NAME.
+    names: Vec<String>,
 }
 
 impl Rendered {
-    fn new(text: String, model: &impl Serialize) -> Result<Self> {
-        Ok(Self { text, json: serde_json::to_value(model)? })
+    fn new(text: String, model: &impl Serialize, names: Vec<String>) -> Result<Self> {
+        Ok(Self { text, json: serde_json::to_value(model)?, names })
     }
+}
+
+/// How much of a table is shown.
+#[derive(Clone, Copy)]
+struct Extent {
+    rows: RowLimit,
+    is_wide: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -79,8 +90,9 @@ pub(crate) fn run(args: &args::View, subject: Subject<'_>, plugins: &PluginSet) 
         if args.watch {
             watch(args, subject, &connection, &mut reader).await
         } else {
-            let rendered = render(subject, &connection, &mut reader, RowLimit::Unlimited).await?;
-            crate::print(&formatted(args, &rendered, reader.view()))
+            let rendered =
+                render(subject, &connection, &mut reader, extent(args, RowLimit::Unlimited)).await?;
+            crate::print(&formatted(args, &rendered, reader.view())?)
         }
     })?;
     Ok(ExitCode::SUCCESS)
@@ -93,11 +105,11 @@ async fn watch(
     connection: &Connection,
     reader: &mut ClusterReader,
 ) -> Result<()> {
-    let mut output = if args.json { Output::lines() } else { Output::detect() };
+    let mut output = if format(args) == Format::Text { Output::detect() } else { Output::lines() };
     // A name that does not exist at the start is an error; one that is deleted later is reported.
-    let first = render(subject, connection, reader, RowLimit::Screen).await?;
+    let first = render(subject, connection, reader, extent(args, RowLimit::Screen)).await?;
     let mut shown = first.json.clone();
-    output.show(&formatted(args, &first, reader.view()))?;
+    output.show(&formatted(args, &first, reader.view())?)?;
     reader.watch(&connection.api);
     let mut signals = ShutdownSignals::listen()?;
     let mut ticks = tokio::time::interval(REFRESH_INTERVAL);
@@ -115,14 +127,14 @@ async fn watch(
         }
         refreshes = 0;
         reader.plan();
-        let next = render(subject, connection, reader, RowLimit::Screen).await;
+        let next = render(subject, connection, reader, extent(args, RowLimit::Screen)).await;
         let next = next.unwrap_or_else(|error| {
             let text = format!("{error:#}\n");
-            Rendered { json: json!({ "error": text.trim_end() }), text }
+            Rendered { json: json!({ "error": text.trim_end() }), text, names: Vec::new() }
         });
         // A terminal is redrawn for the sake of ages; elsewhere only changes are printed.
         if next.json != shown || output.is_terminal() {
-            output.show(&formatted(args, &next, reader.view()))?;
+            output.show(&formatted(args, &next, reader.view())?)?;
             shown = next.json;
         }
     }
@@ -132,23 +144,55 @@ async fn render(
     subject: Subject<'_>,
     connection: &Connection,
     reader: &mut ClusterReader,
-    rows: RowLimit,
+    extent: Extent,
 ) -> Result<Rendered> {
     let view = reader.view();
     match subject {
         Subject::Queues(args) if args.usage => usage::render(view, connection).await,
-        Subject::Queues(_) => queues::render(view, rows),
-        Subject::Jobs(filter) => jobs::render(view, filter, rows),
-        Subject::Nodes(names) => nodes::render(view, names, rows),
-        Subject::Why(name) => why::render(reader, connection, name).await,
+        Subject::Queues(args) => queues::render(view, connection, args, extent).await,
+        Subject::Jobs(args) => jobs::render(view, connection, args, extent).await,
+        Subject::Nodes(args) => nodes::render(view, connection, args, extent).await,
+        Subject::Why(args) => why::render(reader, connection, args).await,
     }
 }
 
-fn formatted(args: &args::View, rendered: &Rendered, view: &ClusterView) -> String {
-    if !args.json {
-        return rendered.text.clone();
+fn extent(args: &args::View, rows: RowLimit) -> Extent {
+    Extent { rows, is_wide: args.output == Some(OutputFormat::Wide) }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Text,
+    /// On one line.
+    CompactJson,
+    Json,
+    Yaml,
+    Names,
+}
+
+fn format(args: &args::View) -> Format {
+    match args.output {
+        // A watch prints one line for each change.
+        Some(OutputFormat::Json) if args.watch => Format::CompactJson,
+        Some(OutputFormat::Json) => Format::Json,
+        Some(OutputFormat::Yaml) => Format::Yaml,
+        Some(OutputFormat::Name) => Format::Names,
+        None if args.json => Format::CompactJson,
+        Some(OutputFormat::Wide) | None => Format::Text,
     }
+}
+
+fn formatted(args: &args::View, rendered: &Rendered, view: &ClusterView) -> Result<String> {
     let mut json = rendered.json.clone();
     json["at"] = Value::from(view.now.to_string());
-    format!("{json}\n")
+    Ok(match format(args) {
+        Format::Text => rendered.text.clone(),
+        Format::CompactJson => format!("{json}\n"),
+        Format::Json => serde_json::to_string_pretty(&json)? + "\n",
+        Format::Yaml => {
+            let separator = if args.watch { "---\n" } else { "" };
+            format!("{separator}{}\n", serde_saphyr::to_string(&json)?.trim_end())
+        }
+        Format::Names => rendered.names.iter().flat_map(|name| [name.as_str(), "\n"]).collect(),
+    })
 }

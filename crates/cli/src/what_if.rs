@@ -8,6 +8,7 @@ mod text;
 
 use crate::args;
 use crate::documents;
+use crate::progress::Progress;
 use crate::view::connection::{Connection, scheduler_options};
 use anyhow::{Context as _, Result, bail};
 use kai_cache::snapshot;
@@ -57,7 +58,9 @@ pub(crate) fn run(args: &args::WhatIf, plugins: &PluginSet) -> Result<ExitCode> 
     all.extend(submitted.changes);
     let question =
         Question { changes: &all, submitted: &submitted.groups, policy: source.new_policy.as_ref() };
+    let progress = Progress::start("planning with the changes");
     let (answer, outcome) = predict(&mut source.view, &source.policy, &question);
+    drop(progress);
     if args.json {
         crate::print(&(serde_json::to_string(&answer)? + "\n"))?;
     } else {

@@ -25,6 +25,14 @@ pub enum Error {
         "found no cluster: neither `KUBECONFIG`, nor ~/.kube/config, nor the credentials of a pod can be used"
     )]
     Nowhere(#[source] kube::config::InferConfigError),
+    #[error("context `{context}` not found in {file}, which has {known}")]
+    Context {
+        context: String,
+        /// The file or files, as text.
+        file: String,
+        /// The contexts there are, as text.
+        known: String,
+    },
     #[error("`{url}` is not a URL; hint: use the form http://host:port")]
     Url {
         url: String,
@@ -41,22 +49,56 @@ pub enum Error {
     },
 }
 
+/// The configuration of a client: from a file, else from `KUBECONFIG` or ~/.kube/config, else that of a pod.
 pub async fn config(kubeconfig: Option<PathBuf>, context: Option<String>) -> Result<Config, Error> {
-    let Some(path) = kubeconfig else {
-        if context.is_none() {
+    let unusable = |source| Error::Kubeconfig { path: PathBuf::from(location(kubeconfig.as_ref())), source };
+    let file = match read(kubeconfig.as_ref()) {
+        Ok(file) => file,
+        // There may be no file in a pod.
+        Err(_) if kubeconfig.is_none() && context.is_none() => {
             return Config::infer().await.map(without_retries).map_err(Error::Nowhere);
         }
-        let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
-        let config = Config::from_kubeconfig(&options).await;
-        return config
-            .map(without_retries)
-            .map_err(|source| Error::Kubeconfig { path: PathBuf::from("~/.kube/config"), source });
+        Err(error) => return Err(unusable(error)),
     };
-    let unusable = |source| Error::Kubeconfig { path: path.clone(), source };
-    let file = Kubeconfig::read_from(&path).map_err(unusable)?;
+    let wanted = context.as_ref().or(file.current_context.as_ref()).filter(|name| !name.is_empty());
+    let known = names(&file);
+    match wanted {
+        Some(wanted) if !known.contains(wanted) => {
+            let quoted: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
+            return Err(Error::Context {
+                context: wanted.clone(),
+                file: format!("`{}`", location(kubeconfig.as_ref())),
+                known: if quoted.is_empty() { "no contexts".to_owned() } else { quoted.join(", ") },
+            });
+        }
+        None if kubeconfig.is_none() => {
+            return Config::infer().await.map(without_retries).map_err(Error::Nowhere);
+        }
+        Some(_) | None => {}
+    }
     let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
     let config = Config::from_custom_kubeconfig(file, &options).await.map_err(unusable)?;
     Ok(without_retries(config))
+}
+
+/// The names of the contexts of a kubeconfig; none where it cannot be read.
+pub fn contexts(kubeconfig: Option<&PathBuf>) -> Vec<String> {
+    read(kubeconfig).map(|file| names(&file)).unwrap_or_default()
+}
+
+fn read(path: Option<&PathBuf>) -> Result<Kubeconfig, kube::config::KubeconfigError> {
+    path.map_or_else(Kubeconfig::read, Kubeconfig::read_from)
+}
+
+fn names(file: &Kubeconfig) -> Vec<String> {
+    file.contexts.iter().map(|context| context.name.clone()).collect()
+}
+
+/// Where the kubeconfig is: the file, the files of `KUBECONFIG`, or the one in the home directory.
+fn location(path: Option<&PathBuf>) -> String {
+    let set = || std::env::var("KUBECONFIG").ok().filter(|paths| !paths.is_empty());
+    let home = || std::env::var("HOME").unwrap_or_else(|_| "~".to_owned()) + "/.kube/config";
+    path.map_or_else(|| set().unwrap_or_else(home), |path| path.display().to_string())
 }
 
 /// Limits the time to connect, and disables kube's retries: an eviction rejected by a disruption budget is a 429 like

@@ -6,6 +6,9 @@ use std::process::Command;
 /// A line that stands for any number of lines.
 const GAP: &str = "…";
 
+/// The width of the terminal on which the examples were printed.
+const COLUMNS: &str = "100";
+
 /// Runs every ` ```console ` block of a page whose command begins with `prefix`, with the rest as arguments of `binary`.
 /// The path of the page is relative to the repository, where the commands run. There must be `least` such blocks.
 #[track_caller]
@@ -18,7 +21,12 @@ pub fn assert_examples_are_current(page: &str, prefix: &str, binary: &str, least
     for block in blocks {
         let (command, shown) = block.split_once('\n').expect("a command and its output");
         let args = command.strip_prefix(prefix).expect("blocks are filtered by it").split(' ');
-        let output = Command::new(binary).args(args).current_dir(&root).output().expect("the binary runs");
+        let output = Command::new(binary)
+            .args(args)
+            .env("COLUMNS", COLUMNS)
+            .current_dir(&root)
+            .output()
+            .expect("the binary runs");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the output is UTF-8");
         let printed = text(output.stdout) + &text(output.stderr);
         assert!(

@@ -3,8 +3,10 @@
 use kai_engine::input;
 use kai_engine::resource::{PerResource, WHOLE_GPU};
 use kai_engine::verdict::QueueResource;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 
 /// The resources in the order in which they are displayed.
 pub const RESOURCES: [QueueResource; 3] = [QueueResource::Gpu, QueueResource::Cpu, QueueResource::Memory];
@@ -16,6 +18,17 @@ pub struct Amount {
     pub value: i64,
 }
 
+/// A number in the unit of the resource.
+impl JsonSchema for Amount {
+    fn schema_name() -> Cow<'static, str> {
+        "Amount".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "number", "description": "GPUs in devices, CPU in cores, memory in bytes."})
+    }
+}
+
 impl Serialize for Amount {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         unit(self.resource, self.value).serialize(serializer)
@@ -23,7 +36,7 @@ impl Serialize for Amount {
 }
 
 /// One value per resource, serialised by name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct ByResource<T> {
     pub gpu: T,
     pub cpu: T,

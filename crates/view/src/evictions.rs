@@ -6,6 +6,7 @@ use kai_engine::explain::rule;
 use kai_engine::input::Key;
 use kai_engine::outcome::{Decision, EvictionReason, QueueChange};
 use kai_units::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -104,7 +105,7 @@ pub fn by_preemptor(outcome: &Outcome) -> Vec<ActionEvictions<'_>> {
 }
 
 /// [`ActionEvictions`] for JSON.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct EvictionsView {
     #[serde(rename = "for")]
     pub preemptor: Option<String>,
@@ -114,14 +115,14 @@ pub struct EvictionsView {
     pub victims: Vec<VictimsView>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct QueueChangeView {
     pub queue: String,
     pub role: &'static str,
     pub resources: ByResource<ResourceChange>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct ResourceChange {
     pub quota: Option<Amount>,
     pub fair_share: Amount,
@@ -129,7 +130,7 @@ pub struct ResourceChange {
     pub after: Amount,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct VictimsView {
     pub group: Option<String>,
     pub pods: Vec<String>,

@@ -3,6 +3,8 @@
 use crate::evictions::by_preemptor;
 use crate::reader::ClusterView;
 use crate::verdicts::{self, Obstacle, VerdictView, obstacles};
+use crate::workload::Workload;
+use kai_cache::object::PodGroup;
 use kai_cache::translate::time_limit;
 use kai_engine::Cluster;
 use kai_engine::cluster::group::{Group, MemberKind};
@@ -12,19 +14,22 @@ use kai_engine::input::{Key, LimitAction};
 use kai_engine::outcome::Outcome;
 use kai_engine::verdict::{GroupVerdict, Verdict};
 use kai_units::{Span, Timestamp, duration};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Summarises the states of the pods of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub enum GroupState {
     /// It has no pods.
     Empty,
     /// No pod is placed.
     Pending,
     /// No pod is placed, and all have scheduling gates.
+    #[serde(rename = "SchedulingGated")]
     Gated,
     /// All pods are placed, and not all run yet.
+    #[serde(rename = "ContainerCreating")]
     Starting,
     /// All pods run.
     Running,
@@ -41,12 +46,13 @@ pub enum GroupState {
 }
 
 impl GroupState {
+    /// The word that kubectl has for it, where it has one.
     pub fn name(self) -> &'static str {
         match self {
             Self::Empty => "Empty",
             Self::Pending => "Pending",
-            Self::Gated => "Gated",
-            Self::Starting => "Starting",
+            Self::Gated => "SchedulingGated",
+            Self::Starting => "ContainerCreating",
             Self::Running => "Running",
             Self::Partial => "Partial",
             Self::Stale => "Stale",
@@ -58,7 +64,7 @@ impl GroupState {
 }
 
 /// Numbers of pods by state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct PodCounts {
     pub pods: u32,
     pub running: u32,
@@ -119,10 +125,12 @@ impl PodCounts {
 }
 
 /// A pod group.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct GroupView {
     /// Namespace and name.
     pub group: String,
+    /// What the user submitted, such as `Job/hello`.
+    pub workload: Workload,
     pub queue: String,
     pub priority: i32,
     pub priority_class: Option<String>,
@@ -167,7 +175,7 @@ impl GroupView {
 }
 
 /// The maximum run time of a running group that takes effect next.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct TimeLimitView {
     /// Seconds since the start.
     pub limit_seconds: i64,
@@ -219,7 +227,7 @@ impl TimeLimitView {
 }
 
 /// The groups of a cluster.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct GroupsView {
     pub groups: Vec<GroupView>,
 }
@@ -231,9 +239,8 @@ pub fn all(view: &ClusterView) -> GroupsView {
     let mut evictions = planned_evictions(&view.outcome);
     let groups = view.store.objects().pod_groups.iter().filter_map(|(key, object)| {
         let group = view.cluster.group(key)?;
-        let class = object.spec.priority_class_name.as_str();
         let evictions = evictions.remove(key).unwrap_or_default();
-        Some(group_view(view, key, group, class, verdicts.get(key).copied(), evictions))
+        Some(group_view(view, (key, object), group, verdicts.get(key).copied(), evictions))
     });
     GroupsView { groups: groups.collect() }
 }
@@ -243,15 +250,13 @@ pub fn one(view: &ClusterView, key: &Key) -> Option<GroupView> {
     let object = view.store.objects().pod_groups.get(key)?;
     let group = view.cluster.group(key)?;
     let evictions = planned_evictions(&view.outcome).remove(key).unwrap_or_default();
-    let class = object.spec.priority_class_name.as_str();
-    Some(group_view(view, key, group, class, view.verdict(key), evictions))
+    Some(group_view(view, (key, object), group, view.verdict(key), evictions))
 }
 
 fn group_view(
     view: &ClusterView,
-    key: &Key,
+    (key, object): (&Key, &PodGroup),
     group: GroupIdx,
-    class: &str,
     verdict: Option<&GroupVerdict>,
     planned_evictions: Vec<String>,
 ) -> GroupView {
@@ -263,9 +268,10 @@ fn group_view(
     let min = min(group, Group::root());
     let mut model = GroupView {
         group: key.to_string(),
+        workload: Workload::of(object),
         queue: view.cluster.text(group.queue_name).to_owned(),
         priority: group.priority,
-        priority_class: Some(class.to_owned()).filter(|class| !class.is_empty()),
+        priority_class: Some(object.spec.priority_class_name.clone()).filter(|class| !class.is_empty()),
         preemptible: group.preemptible,
         state: counts.state(min),
         counts,

@@ -4,11 +4,12 @@ use crate::amounts::{key, unit};
 use kai_engine::explain::plain;
 use kai_engine::verdict::QueueResource;
 use kai_whatif::{Bound, Change, Hint, Hints, Never};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 /// Changes with which a plan places a group, those that change least first.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
 pub struct HintsView {
     /// Why waiting does not help.
     pub never: Option<String>,
@@ -17,7 +18,7 @@ pub struct HintsView {
     pub incomplete: bool,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct HintView {
     /// The changes as a sentence.
     pub what: String,
@@ -29,7 +30,7 @@ pub struct HintView {
     pub displaces: Vec<String>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct AffectedGroup {
     pub group: String,
     pub pods: u32,

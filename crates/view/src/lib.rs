@@ -16,6 +16,7 @@ pub mod usage;
 pub mod verdicts;
 pub mod what_if;
 pub mod why;
+pub mod workload;
 
 mod missing_queue;
 mod natural_order;

@@ -9,18 +9,19 @@ use kai_engine::cluster::node::Node;
 use kai_engine::input::NodeCondition;
 use kai_engine::resource;
 use kai_engine::verdict::QueueResource;
+use schemars::JsonSchema;
 use serde::Serialize;
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct NodesView {
     pub nodes: Vec<NodeView>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct NodeView {
     pub name: String,
     pub ready: bool,
-    /// `Ready`, or every condition that keeps pods off the node.
+    /// `Ready`, or every condition that keeps pods off the node, as kubectl shows them.
     pub status: Vec<&'static str>,
     pub gpus: NodeGpus,
     pub cpu: Allocation,
@@ -29,7 +30,7 @@ pub struct NodeView {
     pub pods: usize,
 }
 
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
 pub struct Allocation {
     pub used: Amount,
     pub allocatable: Amount,
@@ -68,11 +69,11 @@ fn status(node: &Node) -> Vec<&'static str> {
         NodeCondition::NetworkUnavailable => "NetworkUnavailable",
     };
     let mut all: Vec<&'static str> = node.bad_conditions.iter().map(condition).collect();
-    if node.unschedulable {
-        all.push("SchedulingDisabled");
-    }
     if all.is_empty() {
         all.push("Ready");
+    }
+    if node.unschedulable {
+        all.push("SchedulingDisabled");
     }
     all
 }

@@ -6,10 +6,11 @@ use crate::reader::ClusterView;
 use kai_cache::Store;
 use kai_engine::outcome::{Outcome, QueueReport};
 use kai_engine::verdict::QueueResource;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct QueuesView {
     /// Children after their parents.
     pub queues: Vec<QueueView>,
@@ -18,7 +19,7 @@ pub struct QueuesView {
     pub cluster: ByResource<Amount>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct QueueView {
     pub name: String,
     pub parent: Option<String>,
@@ -28,7 +29,7 @@ pub struct QueueView {
     pub depth: usize,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct QueueAmounts {
     /// `None` is unlimited.
     pub quota: Option<Amount>,
@@ -49,7 +50,7 @@ impl QueueAmounts {
 }
 
 /// A queue that gets no resources.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct OmittedQueue {
     pub queue: String,
     pub why: String,

@@ -7,16 +7,17 @@ use kai_runtime::api::{self, Api};
 use kai_runtime::url::query_value;
 use kai_scheduler::usage::ledger::{self, UsageSample};
 use kai_units::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// The ledgers of all schedulers of a cluster.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
 pub struct UsageView {
     pub queues: Vec<QueueUsage>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct QueueUsage {
     pub queue: String,
     /// Node-hours of the samples together: GPU-hours, CPU core-hours and GiB-hours of memory.
@@ -28,9 +29,10 @@ pub struct QueueUsage {
 }
 
 /// The mean of a period that ends where the next one begins, and the last one now.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
 pub struct Sample {
     #[serde(serialize_with = "as_text")]
+    #[schemars(with = "String")]
     pub from: Timestamp,
     pub gpus: f64,
     pub cpu_cores: f64,

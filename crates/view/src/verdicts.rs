@@ -6,12 +6,13 @@ use kai_cache::store::Store;
 use kai_engine::Outcome;
 use kai_engine::explain::{FailedActions, Sentence, failed_actions, plain};
 use kai_engine::verdict::{EvictionFailureReason, GroupVerdict, QueueResource, ScenarioRejection, Verdict};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
 /// Why a group is pending.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct VerdictView {
     pub group: String,
     pub queue: String,
@@ -24,7 +25,7 @@ pub struct VerdictView {
     pub no_victims: Vec<EvictionFailureView>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct ReasonView {
     /// The verdict as an identifier.
     pub verdict: &'static str,
@@ -34,7 +35,7 @@ pub struct ReasonView {
 }
 
 /// Why actions evicted no victims for a group.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct EvictionFailureView {
     #[serde(rename = "by")]
     pub actions: Vec<&'static str>,

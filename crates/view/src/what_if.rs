@@ -9,6 +9,7 @@ use kai_engine::input::Key;
 use kai_engine::outcome::{Decision, Outcome};
 use kai_engine::{Cluster, Cycle, Policy};
 use kai_whatif::{Change, Model, hints};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +22,7 @@ pub struct Question<'a> {
     pub policy: Option<&'a Policy>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct WhatIfView {
     /// The changes as sentences, without submitted objects.
     pub changes: Vec<String>,
@@ -35,7 +36,7 @@ pub struct WhatIfView {
 }
 
 /// What becomes of a submitted group.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Prediction {
     pub group: String,
     pub queue: String,
@@ -47,7 +48,7 @@ pub struct Prediction {
     pub hints: Option<HintsView>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Start {
     Now,
@@ -56,7 +57,7 @@ pub enum Start {
     Not,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct PodPlace {
     pub pod: String,
     pub node: String,
@@ -64,7 +65,7 @@ pub struct PodPlace {
     pub waits: bool,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct QueueChange {
     pub queue: String,
     pub parent: Option<String>,
@@ -72,7 +73,7 @@ pub struct QueueChange {
 }
 
 /// Allocations: now, after the next cycle, and after the next cycle with the changes.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct AmountChange {
     pub quota: Option<Amount>,
     pub limit: Option<Amount>,

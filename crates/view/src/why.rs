@@ -3,34 +3,51 @@
 mod lookup;
 mod record;
 
-pub use lookup::Ungrouped;
+pub use lookup::{Ungrouped, is_type};
 pub use record::{ConditionView, EventView, Record};
 
 use crate::evictions::by_preemptor;
 use crate::groups::{self, GroupView};
 use crate::hints::HintsView;
 use crate::reader::{ClusterReader, ClusterView};
+use crate::workload::is_type_of;
 use kai_engine::cluster::pod::Status;
 use kai_engine::input::Key;
 use kai_engine::outcome::Decision;
 use kai_runtime::api::{self, Api};
 use lookup::Found;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Maximum groups of one workload that are explained; a Deployment may have one for each of its pods.
 const GROUPS_MAX: usize = 5;
 
+/// What is to be explained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// A pod group, a pod, or a workload that owns pods; only those of a type, where one is named.
+    Object {
+        kind: Option<String>,
+        key: Key,
+    },
+    /// The pending groups of a queue and of those below it.
+    Queue(String),
+    Groups(Vec<Key>),
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// With names that resemble the wanted one, as `NAMESPACE/NAME`.
     #[error("pod group, pod or workload `{wanted}` not found")]
     NotFound { wanted: Key, similar: Vec<String> },
+    #[error("queue `{0}` not found")]
+    NoSuchQueue(String),
     #[error("cannot look up `{wanted}`")]
     Request { wanted: Key, source: api::Error },
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 #[serde(untagged)]
 pub enum WhyView {
     Groups {
@@ -43,7 +60,7 @@ pub enum WhyView {
     Pod { pod: String, why: String, hint: Option<String>, groups: [(); 0] },
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 #[serde(untagged)]
 pub enum GroupExplanation {
     Group(Box<ExplainedGroup>),
@@ -56,7 +73,7 @@ pub enum GroupExplanation {
     },
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct ExplainedGroup {
     #[serde(flatten)]
     pub group: GroupView,
@@ -69,7 +86,7 @@ pub struct ExplainedGroup {
 }
 
 /// What a cycle would do for a group.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Plan {
     #[serde(rename = "places")]
     pub decisions: Vec<PodDecision>,
@@ -78,7 +95,7 @@ pub struct Plan {
     pub evictions: Vec<String>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct PodDecision {
     pub pod: String,
     pub what: String,
@@ -93,21 +110,16 @@ pub struct PodView {
     pub decision: Option<String>,
 }
 
-/// Explains a pod group, a pod or a workload by its name.
-pub async fn explain(reader: &mut ClusterReader, api: &Api, wanted: &Key) -> Result<WhyView, Error> {
+/// Explains what is pending.
+pub async fn explain(reader: &mut ClusterReader, api: &Api, wanted: &Wanted) -> Result<WhyView, Error> {
     let view = reader.view();
-    let found = match lookup::find(view, wanted) {
-        Some(found) => found,
-        None => match lookup::failed_pod(api, wanted).await {
-            Ok(Some(found)) => found,
-            Ok(None) => {
-                return Err(Error::NotFound {
-                    wanted: wanted.clone(),
-                    similar: lookup::similar(view, wanted),
-                });
-            }
-            Err(source) => return Err(Error::Request { wanted: wanted.clone(), source }),
-        },
+    let found = match wanted {
+        Wanted::Object { kind, key } => find(view, api, kind.as_deref(), key).await?,
+        Wanted::Queue(queue) => {
+            let pending = lookup::pending_of_queue(view, queue);
+            Found::Groups(pending.ok_or_else(|| Error::NoSuchQueue(queue.clone()))?)
+        }
+        Wanted::Groups(keys) => Found::Groups(keys.clone()),
     };
     match found {
         Found::Groups(keys) => {
@@ -131,6 +143,20 @@ pub async fn explain(reader: &mut ClusterReader, api: &Api, wanted: &Key) -> Res
             Ok(WhyView::Pod { pod: pod.to_string(), why: sentence.text, hint: sentence.hint, groups: [] })
         }
     }
+}
+
+async fn find(view: &ClusterView, api: &Api, kind: Option<&str>, wanted: &Key) -> Result<Found, Error> {
+    if let Some(found) = lookup::find(view, kind, wanted) {
+        return Ok(found);
+    }
+    if kind.is_none_or(|kind| is_type_of(kind, "Pod")) {
+        match lookup::failed_pod(api, wanted).await {
+            Ok(Some(found)) => return Ok(found),
+            Ok(None) => {}
+            Err(source) => return Err(Error::Request { wanted: wanted.clone(), source }),
+        }
+    }
+    Err(Error::NotFound { wanted: wanted.clone(), similar: lookup::similar(view, wanted) })
 }
 
 fn explain_group(view: &ClusterView, key: &Key, record: Record) -> GroupExplanation {
@@ -212,19 +238,20 @@ fn pods(view: &ClusterView, group: &Key, decisions: &BTreeMap<Key, String>) -> V
     pods
 }
 
+/// The state of a pod as kubectl shows it, with what the scheduler knows besides.
 fn status(status: Status) -> &'static str {
     match status {
         Status::Pending => "Pending",
-        Status::InBackoff => "In backoff",
+        Status::InBackoff => "Pending (backoff)",
         Status::Gated => "SchedulingGated",
-        Status::Allocated | Status::Binding => "Binding",
-        Status::Pipelined => "Pipelined",
-        Status::Bound => "Bound",
+        Status::Allocated | Status::Binding => "Pending (binding)",
+        Status::Pipelined => "Pending (nominated)",
+        Status::Bound => "ContainerCreating",
         Status::Running => "Running",
         Status::Releasing => "Terminating",
         Status::Stuck => "Terminating (stuck)",
-        Status::Succeeded => "Succeeded",
-        Status::Failed => "Failed",
+        Status::Succeeded => "Completed",
+        Status::Failed => "Error",
         Status::Unknown => "Unknown",
     }
 }

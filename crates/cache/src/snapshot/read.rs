@@ -21,6 +21,13 @@ const YAML_BYTES: u64 = 64 << 20;
 const YAML_NODES: usize = 2_000_000;
 
 pub fn read_file(path: &Path) -> Result<Snapshot, SnapshotError> {
+    if path == Path::new("-") {
+        let name = "standard input".to_owned();
+        let mut bytes = Vec::new();
+        let read = std::io::stdin().read_to_end(&mut bytes);
+        read.map_err(|cause| SnapshotError::Io { file: name.clone(), cause })?;
+        return self::read(&name, std::io::Cursor::new(bytes), Limits::default());
+    }
     let name = path.display().to_string();
     let file = std::fs::File::open(path).map_err(|cause| SnapshotError::Io { file: name.clone(), cause })?;
     read(&name, file, Limits::default())

@@ -1,5 +1,6 @@
 //! Options that select a cluster, shared by all commands that read one.
 
+use crate::completion::{self, Names};
 use std::path::PathBuf;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -8,7 +9,7 @@ pub(crate) struct Kubeconfig {
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig; default: the current context.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = completion::of(Names::Contexts))]
     pub(crate) context: Option<String>,
 }
 
@@ -20,4 +21,15 @@ pub(crate) struct Cluster {
     /// Node pool of the scheduler; default: objects without the label `kai.scheduler/node-pool`.
     #[arg(long, value_name = "NAME")]
     pub(crate) node_pool: Option<String>,
+}
+
+/// A namespace, or all of them, as with kubectl.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Namespace {
+    /// Namespace; default: that of the kubeconfig's context.
+    #[arg(long, short, value_name = "NAME", add = completion::of(Names::Namespaces))]
+    pub(crate) namespace: Option<String>,
+    /// All namespaces.
+    #[arg(long, short = 'A', conflicts_with = "namespace")]
+    pub(crate) all_namespaces: bool,
 }

@@ -10,7 +10,9 @@ Examples:
 
 The pods are those that the controller of the workload would create. To group pods as they are, add them and their
 owners to the files:
-  kubectl get pods,jobs,jobsets -o yaml | kai group -")]
+  kubectl get pods,jobs,jobsets -o yaml | kai group -
+
+Exit codes: 0 all pods are grouped, 1 a workload cannot be grouped, 2 error: a file cannot be read.")]
 pub(crate) struct Group {
     /// Manifests (YAML or JSON) of workloads, and of what they refer to, such as Kartas and training runtimes; `-` is
     /// standard input.

@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_long_help = "Exit codes: 0 no errors, 1 errors (with --strict, or warnings), 2 a file cannot be read."
+)]
 pub(crate) struct Lint {
     /// Manifests (YAML or JSON) with queues, workloads, pod groups, topologies and nodes, and scheduler configurations.
     /// Objects of all files are checked together; `-` is standard input.

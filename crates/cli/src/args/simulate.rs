@@ -25,13 +25,15 @@ Examples:
   kai simulate examples/busy-morning.yaml --html report.html
   kai simulate examples/time-based.yaml --csv -
   kai simulate --listen 127.0.0.1:8080
+
+Exit codes: 0 success, 2 error: a file cannot be read or written, invalid options.
 ";
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct Simulate {
     /// Snapshot files (a zip archive, JSON or YAML), or input files of KAI's fair share simulators. Each is
-    /// simulated separately.
+    /// simulated separately; `-` is standard input.
     #[arg(required_unless_present = "listen", value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Serve KAI's fair share simulator over HTTP on this address, such as 127.0.0.1:8080, instead of reading files.

@@ -41,6 +41,8 @@ Examples:
   kai up --save state.kai          then, later: kai up --load state.kai --save state.kai
   kai up --load cluster.zip --port 0 --kubeconfig ./kubeconfig
   kai up --for-real ~/.kube/config
+
+Exit codes: 0 stopped by Ctrl-C or SIGTERM, 2 error: the port is in use, a file cannot be read, invalid options.
 ";
 
 #[derive(Debug, clap::Args)]

@@ -194,12 +194,12 @@ fn outcome_has_all_tables() {
     let text = anstream::adapter::strip_str(&outcome(&example())).to_string();
     assert_snapshot!(text, @"
     Placements
-      POD           NODE     GPUS       HOW
+      POD           NODE         GPUS   HOW
     ──────────────────────────────────────────────────────────
-      lab/next-0    node-c   –          pipelined by reclaim
+      lab/next-0    node-c          –   pipelined by reclaim
       lab/notes-0   node-a   0.5 of 1   bound by allocate
-      lab/train-1   node-b   2          bound by allocate
-      lab/web-0     node-a   –          bound by allocate
+      lab/train-1   node-b          2   bound by allocate
+      lab/web-0     node-a          –   bound by allocate
 
     Evictions
       PREEMPTOR   ACTION              VICTIM       PODS           REASON
@@ -215,24 +215,24 @@ fn outcome_has_all_tables() {
     Queue allocation changes
       PREEMPTOR   QUEUE   ROLE        RESOURCE   QUOTA   FAIR SHARE   BEFORE   AFTER
     ──────────────────────────────────────────────────────────────────────────────────
-      lab/next    bob     reclaimer   GPU        4       5            2        4
-                  alice   victim      GPU        4       5            7        5
-                                      CPU        16      16           4        2
+      lab/next    bob     reclaimer   GPU            4            5        2       4
+                  alice   victim      GPU            4            5        7       5
+                                      CPU           16           16        4       2
 
     Queue shares
       QUEUE      RESOURCE   QUOTA   LIMIT   FAIR SHARE   REQUESTED   BEFORE   AFTER
     ─────────────────────────────────────────────────────────────────────────────────
-      research   GPU        8       ∞       7            8           3        4
-                 CPU        16      ∞       16           8           4        5
-        alice    GPU        4       ∞       5            6           1        2
-                 CPU        16      ∞       16           8           4        5
-        bob      GPU        4       6       2            2           2        3
-                 CPU        16      ∞       16           8           4        5
+      research   GPU            8       ∞            7           8        3       4
+                 CPU           16       ∞           16           8        4       5
+        alice    GPU            4       ∞            5           6        1       2
+                 CPU           16       ∞           16           8        4       5
+        bob      GPU            4       6            2           2        2       3
+                 CPU           16       ∞           16           8        4       5
 
     Pending
       GROUP      QUEUE      PODS   REASON
-    ─────────────────────────────────────────────────────────────────────────────────────────────────
-      lab/big    research   4      3 of 4 required pods fit; 0/3 nodes are available for pod
+    ────────────────────────────────────────────────────────────────────────────────────────────────────
+      lab/big    research      4   3 of 4 required pods fit; 0/3 nodes are available for pod
                                    `lab/train-3`: 2 insufficient GPUs, 1 untolerated taint
                                    `maintenance`
                                    hint: wait for pods to finish, or add a node
@@ -241,7 +241,7 @@ fn outcome_has_all_tables() {
                                    `lab/other`, which is equivalent and requests no more
                                    no reclaim: 24 GPUs would have to be freed in queues above their
                                    fair share; only 16 are reclaimable
-      lab/lost   nowhere    1      queue `nowhere` or one of its parents does not exist
+      lab/lost   nowhere       1   queue `nowhere` or one of its parents does not exist
                                    hint: create the queue, or correct its name in the label
                                    `kai.scheduler/queue`
     ");

@@ -2,13 +2,17 @@
 
 use super::fair_share::FairShareRequest;
 use super::time_based::Scenario;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use kai_cache::snapshot::Limits;
 use kai_cache::{Snapshot, snapshot};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::io::Read as _;
+use std::fs::File;
+use std::io::{Cursor, Read, Seek};
 use std::path::Path;
 
+/// The path that stands for standard input.
+const STDIN: &str = "-";
 /// Larger files are snapshots.
 const SIMULATOR_BYTES_MAX: u64 = 4 << 20;
 
@@ -21,15 +25,26 @@ pub(super) enum Input {
 }
 
 pub(super) fn read(path: &Path) -> Result<Input> {
+    if path == Path::new(STDIN) {
+        let mut bytes = Vec::new();
+        std::io::stdin().read_to_end(&mut bytes).context("cannot read standard input")?;
+        return read_from("standard input", Cursor::new(bytes));
+    }
     let name = path.display().to_string();
-    if let Some(value) = small_value(path) {
+    read_from(&name, File::open(path).with_context(|| format!("cannot read `{name}`"))?)
+}
+
+fn read_from(name: &str, mut input: impl Read + Seek) -> Result<Input> {
+    let value = small_value(&mut input);
+    input.rewind().with_context(|| format!("cannot read `{name}`"))?;
+    if let Some(value) = value {
         match form(&value) {
-            Form::FairShare => return Ok(Input::FairShare(FairShareRequest::read(&name, &value)?)),
-            Form::TimeBased => return Ok(Input::TimeBased(Scenario::read(&name, &value)?)),
+            Form::FairShare => return Ok(Input::FairShare(FairShareRequest::read(name, &value)?)),
+            Form::TimeBased => return Ok(Input::TimeBased(Scenario::read(name, &value)?)),
             Form::Other => {}
         }
     }
-    Ok(Input::Snapshot(Box::new(snapshot::read_file(path)?)))
+    Ok(Input::Snapshot(Box::new(snapshot::read(name, input, Limits::default())?)))
 }
 
 /// The form of a file.
@@ -41,8 +56,7 @@ enum Form {
 }
 
 /// A small JSON or YAML file as a value. Whatever cannot be read is left to the reader of snapshots, which says why.
-fn small_value(path: &Path) -> Option<Value> {
-    let file = std::fs::File::open(path).ok()?;
+fn small_value(file: &mut impl Read) -> Option<Value> {
     let mut bytes = Vec::new();
     let read = file.take(SIMULATOR_BYTES_MAX + 1).read_to_end(&mut bytes).ok()?;
     if read as u64 > SIMULATOR_BYTES_MAX || bytes.starts_with(b"PK") {

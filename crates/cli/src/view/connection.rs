@@ -1,6 +1,7 @@
 //! The connection of the view commands to a cluster, with hints for failures.
 
 use crate::args;
+use crate::progress::Progress;
 use anyhow::{Result, anyhow, bail};
 use kai_engine::plugin::PluginSet;
 use kai_runtime::api::{self, Api};
@@ -38,8 +39,12 @@ impl Connection {
     /// Connects, and waits for a first response.
     pub(crate) async fn open(args: &args::Kubeconfig) -> Result<Self> {
         let config = connect::config(args.kubeconfig.clone(), args.context.clone()).await.map_err(|error| {
-            let hint = "select a kubeconfig with --kubeconfig, and one of its contexts with --context; `kai up` starts \
-                        a cluster for trials";
+            let hint = if matches!(error, connect::Error::Context { .. }) {
+                "name one of them with --context, or another file with --kubeconfig"
+            } else {
+                "select a kubeconfig with --kubeconfig, and one of its contexts with --context; `kai up` starts a \
+                 cluster for trials"
+            };
             anyhow!("{:#}; hint: {hint}", anyhow::Error::from(error))
         })?;
         let (namespace, url) = (config.default_namespace.clone(), config.cluster_url.to_string());
@@ -64,9 +69,11 @@ impl Connection {
         options: Options,
         plugins: &PluginSet,
     ) -> Result<(Self, ClusterReader)> {
+        let progress = Progress::start("reading the cluster");
         let connection = Self::open(&args.kubeconfig).await?;
         let reader = ClusterReader::open(&connection.api, connection.offered, options, plugins).await;
         let reader = reader.map_err(|error| connection.explain(error))?;
+        drop(progress);
         for warning in reader.warnings() {
             writeln!(anstream::stderr(), "warning: {warning}")?;
         }

@@ -1,57 +1,134 @@
 //! `kai jobs`: pod groups with queue, priority, state, pods, age, and why they are pending.
 
 use super::age::age;
-use super::{Rendered, RowLimit};
+use super::connection::Connection;
+use super::selection::{WorkloadName, namespace, selected};
+use super::{Extent, Rendered, workload_names};
 use crate::args;
-use crate::render::table_of;
-use anyhow::Result;
+use crate::render::{Cell, table_with};
+use anyhow::{Result, bail};
+use kai_scheduler::resources::POD_GROUP;
 use kai_view::ClusterView;
-use kai_view::groups::{self, GroupView, TimeLimitView};
+use kai_view::groups::{self, GroupState, GroupView, TimeLimitView};
 use std::collections::BTreeMap;
 
-pub(super) fn render(view: &ClusterView, filter: &args::Jobs, limit: RowLimit) -> Result<Rendered> {
+/// The type of `-o name`.
+pub(super) const TYPE: &str = "podgroup.scheduling.run.ai";
+
+pub(super) async fn render(
+    view: &ClusterView,
+    connection: &Connection,
+    args: &args::Jobs,
+    extent: Extent,
+) -> Result<Rendered> {
     let mut model = groups::all(view);
+    let is_filtered =
+        args.namespace.namespace.is_some() || args.queue.is_some() || args.selector.selector.is_some();
+    // A queue serves several namespaces.
+    let everywhere = args.queue.is_some() && args.namespace.namespace.is_none();
+    let namespace = namespace(&args.namespace, connection).filter(|_| !everywhere);
+    let is_here = |group: &GroupView| namespace.is_none_or(|namespace| group.key.namespace == namespace);
+    let elsewhere = model.groups.iter().filter(|group| !is_here(group)).count();
+    let selected = selected(connection, &POD_GROUP, &args.selector).await?;
     model.groups.retain(|group| {
-        filter.namespace.as_ref().is_none_or(|namespace| group.key.namespace == *namespace)
-            && filter.queue.as_ref().is_none_or(|queue| group.queue == *queue)
+        is_here(group)
+            && args.queue.as_ref().is_none_or(|queue| group.queue == *queue)
+            && selected.as_ref().is_none_or(|selected| selected.contains(&group.key))
     });
-    let text = match jobs_table(&model.groups, view, limit) {
-        Some(table) => format!("{table}\n\n{}\n", summary(&model.groups)),
-        None if filter.namespace.is_some() || filter.queue.is_some() => {
-            "No pod groups match the filter\n".to_owned()
-        }
-        None => "No pod groups found\n".to_owned(),
-    };
-    Rendered::new(text, &model)
-}
-
-/// With a column for maximum run times, if a running group has one.
-fn jobs_table(groups: &[GroupView], view: &ClusterView, limit: RowLimit) -> Option<String> {
-    let rows = groups.iter().map(|group| row(group, view));
-    if groups.iter().all(|group| group.time_limit.is_none()) {
-        let headings = ["GROUP", "QUEUE", "PRIORITY", "STATE", "RUN/MIN", "PODS", "AGE", "REASON"];
-        return table_of(headings, rows.collect(), limit.max());
+    let names: Vec<WorkloadName<'_>> = args.names.iter().map(|name| WorkloadName::read(name)).collect();
+    let is_of = |name: &WorkloadName<'_>, group: &GroupView| name.is_of(&group.key, &group.workload);
+    if let Some(missing) = names.iter().find(|name| !model.groups.iter().any(|group| is_of(name, group))) {
+        let place = namespace.map_or_else(String::new, |namespace| format!(" in namespace `{namespace}`"));
+        bail!("no pod group of `{}` found{place}; hint: `kai jobs -A` lists all pod groups", missing.typed);
     }
-    let with_limit = rows.zip(groups).map(|(row, group)| {
-        let [name, queue, priority, state, running, pods, age, reason] = row;
-        let limit = group.time_limit.as_ref().map_or_else(String::new, TimeLimitView::text);
-        [name, queue, priority, state, running, pods, age, limit, reason]
-    });
-    let headings = ["GROUP", "QUEUE", "PRIORITY", "STATE", "RUN/MIN", "PODS", "AGE", "LIMIT", "REASON"];
-    table_of(headings, with_limit.collect(), limit.max())
+    model.groups.retain(|group| names.is_empty() || names.iter().any(|name| is_of(name, group)));
+
+    let columns = Columns::of(&model.groups, namespace.is_none(), extent.is_wide);
+    let rows = model.groups.iter().map(|group| columns.row(group, view));
+    let others = if elsewhere > 0 && names.is_empty() {
+        format!("{elsewhere} in other namespaces; `kai jobs -A` lists all\n")
+    } else {
+        String::new()
+    };
+    let text = match table_with(&columns.headings(), rows.collect(), extent.rows.max()) {
+        Some(table) => format!("{table}\n\n{}\n{others}", summary(&model.groups)),
+        None if is_filtered => format!("No pod groups match the filter\n{others}"),
+        None => format!("No pod groups found\n{others}"),
+    };
+    let names = model.groups.iter().map(|group| format!("{TYPE}/{}", group.key.name)).collect();
+    Rendered::new(text, &model, names)
 }
 
-fn row(group: &GroupView, view: &ClusterView) -> [String; 8] {
-    [
-        group.group.clone(),
-        group.queue.clone(),
-        group.priority_class.clone().unwrap_or_else(|| group.priority.to_string()),
-        group.state.name().to_owned(),
-        format!("{}/{}", group.counts.running, group.min),
-        group.counts.pods.to_string(),
-        age(group.created_at, view.now),
-        group.reason.clone().unwrap_or_default(),
-    ]
+/// The columns that are not always there.
+#[derive(Clone, Copy)]
+struct Columns {
+    has_namespace: bool,
+    /// A running group has a maximum run time.
+    has_limit: bool,
+    is_wide: bool,
+}
+
+impl Columns {
+    fn of(groups: &[GroupView], has_namespace: bool, is_wide: bool) -> Self {
+        Self { has_namespace, has_limit: groups.iter().any(|group| group.time_limit.is_some()), is_wide }
+    }
+
+    fn headings(self) -> Vec<&'static str> {
+        let mut all = vec!["NAMESPACE", "GROUP", "QUEUE", "PRIORITY", "STATE", "RUN/MIN", "PODS", "AGE"];
+        if !self.has_namespace {
+            all.remove(0);
+        }
+        if self.has_limit {
+            all.push("LIMIT");
+        }
+        if self.is_wide {
+            all.extend(["POD GROUP", "PREEMPTIBLE", "PLACED"]);
+        }
+        all.push("REASON");
+        all
+    }
+
+    fn row(self, group: &GroupView, view: &ClusterView) -> Vec<Cell> {
+        let reason = group.reason.clone().unwrap_or_default();
+        let mut all: Vec<Cell> = Vec::new();
+        if self.has_namespace {
+            all.push(group.key.namespace.as_str().into());
+        }
+        all.extend([
+            group.workload.to_string().into(),
+            group.queue.clone().into(),
+            group.priority_class.clone().unwrap_or_else(|| group.priority.to_string()).into(),
+            state(group.state),
+            format!("{}/{}", group.counts.running, group.min).into(),
+            group.counts.pods.to_string().into(),
+            age(group.created_at, view.now).into(),
+        ]);
+        if self.has_limit {
+            all.push(group.time_limit.as_ref().map_or_else(String::new, TimeLimitView::text).into());
+        }
+        if self.is_wide {
+            let preemptible = if group.preemptible { "yes" } else { "no" };
+            let placed = group.counts.placed.to_string();
+            all.extend([group.key.name.as_str().into(), preemptible.into(), placed.into()]);
+        }
+        all.push(workload_names::replaced(&reason, view).into());
+        all
+    }
+}
+
+/// The state, in a colour where it needs attention.
+fn state(state: GroupState) -> Cell {
+    let name = state.name();
+    match state {
+        GroupState::Stale | GroupState::Unknown => Cell::critical(name),
+        GroupState::Pending | GroupState::Partial => Cell::warning(name),
+        GroupState::Empty
+        | GroupState::Gated
+        | GroupState::Starting
+        | GroupState::Running
+        | GroupState::Terminating
+        | GroupState::Completed => name.into(),
+    }
 }
 
 /// `2 Running, 1 Pending`.

@@ -1,6 +1,7 @@
 //! `kai queues --usage`: how much each queue used over time.
 
 use super::connection::Connection;
+use super::queues::TYPE;
 use super::{Rendered, RowLimit};
 use crate::render::table_of;
 use anyhow::{Context, Result};
@@ -15,7 +16,7 @@ const NO_LEDGER: &str = "No scheduler keeps a usage ledger, or nothing has been 
 pub(super) async fn render(view: &ClusterView, connection: &Connection) -> Result<Rendered> {
     let model = usage::read(&connection.api, view).await.context("cannot read the usage ledger")?;
     if model.queues.is_empty() {
-        return Rendered::new(NO_LEDGER.to_owned(), &model);
+        return Rendered::new(NO_LEDGER.to_owned(), &model, Vec::new());
     }
     let most = |queue: &QueueUsage| queue.samples.iter().map(|sample| sample.gpus).fold(0.0, f64::max);
     let top = model.queues.iter().map(most).fold(0.0, f64::max);
@@ -34,7 +35,8 @@ pub(super) async fn render(view: &ClusterView, connection: &Connection) -> Resul
     let since = model.queues.iter().filter_map(|queue| queue.samples.first()).map(|sample| sample.from).min();
     let since = since
         .map_or_else(String::new, |since| format!("\n\nSince {since}; a full column is {top:.1} GPUs.\n"));
-    Rendered::new(table + &since, &model)
+    let names = model.queues.iter().map(|queue| format!("{TYPE}/{}", queue.queue)).collect();
+    Rendered::new(table + &since, &model, names)
 }
 
 fn bar(sample: Sample, top: f64) -> char {

@@ -1,75 +1,104 @@
 //! `kai why`: the verdict on a pod group with every obstacle, the planned decisions, conditions and events.
 
-use super::Rendered;
 use super::age::age;
 use super::connection::Connection;
+use super::selection::{namespace, selected};
+use super::{Rendered, workload_names};
+use crate::args;
 use crate::render::{section, table};
 use anyhow::{Context as _, Result, anyhow, bail};
 use kai_engine::input::Key;
+use kai_scheduler::resources::POD_GROUP;
 use kai_units::Timestamp;
-use kai_view::ClusterReader;
 use kai_view::groups::{GroupState, GroupView};
 use kai_view::hints::{HintView, HintsView};
 use kai_view::why::{
-    self, ConditionView, Error, EventView, ExplainedGroup, GroupExplanation, PodView, Record, WhyView,
+    self, ConditionView, Error, EventView, ExplainedGroup, GroupExplanation, PodView, Record, Wanted, WhyView,
 };
+use kai_view::workload::is_type_of;
+use kai_view::{ClusterReader, ClusterView};
 use std::fmt::Write as _;
 
 pub(super) async fn render(
     reader: &mut ClusterReader,
     connection: &Connection,
-    name: &str,
+    args: &args::Why,
 ) -> Result<Rendered> {
-    let wanted = key(name, &connection.namespace)?;
+    let wanted = wanted(reader.view(), connection, args).await?;
     let model = match why::explain(reader, &connection.api, &wanted).await {
         Ok(model) => model,
-        Err(Error::NotFound { similar, .. }) => return Err(not_found(&wanted, &similar)),
+        Err(Error::NotFound { wanted, similar }) => return Err(not_found(&wanted, &similar)),
+        Err(Error::NoSuchQueue(queue)) => {
+            bail!("queue `{queue}` not found; hint: `kai queues` lists all queues")
+        }
         Err(error @ Error::Request { .. }) => {
             return Err(error).with_context(|| format!("the cluster at {} cannot be read", connection.url));
         }
     };
     let text = match &model {
+        WhyView::Groups { groups, .. } if groups.is_empty() => match &wanted {
+            Wanted::Queue(queue) => format!("no pod group of queue `{queue}` is pending\n"),
+            Wanted::Object { .. } | Wanted::Groups(_) => "no pod groups match the filter\n".to_owned(),
+        },
         WhyView::Groups { groups, omitted } => groups_text(groups, *omitted, reader.view().now)?,
         WhyView::Pod { pod, why, hint, .. } => {
             let hint = hint.as_ref().map_or_else(String::new, |hint| format!("hint: {hint}\n"));
             format!("pod `{pod}` {why}\n{hint}")
         }
     };
-    Rendered::new(text, &model)
+    let names = match &model {
+        WhyView::Groups { groups, .. } => groups.iter().map(type_and_name).collect(),
+        WhyView::Pod { pod, .. } => vec![format!("pod/{}", pod.rsplit('/').next().unwrap_or(pod))],
+    };
+    Rendered::new(workload_names::replaced(&text, reader.view()), &model, names)
 }
 
-/// Types that may precede a name as with kubectl. Names are looked up among all kinds.
-const TYPES: [&str; 15] = [
-    "podgroup",
-    "podgroups",
-    "pg",
-    "pod",
-    "pods",
-    "po",
-    "job",
-    "jobs",
-    "deployment",
-    "deployments",
-    "deploy",
-    "statefulset",
-    "sts",
-    "pytorchjob",
-    "rayjob",
-];
+fn type_and_name(group: &GroupExplanation) -> String {
+    let key = match group {
+        GroupExplanation::Group(group) => &group.group.group,
+        GroupExplanation::OtherNodePool { group, .. } => group,
+    };
+    format!("{}/{}", super::jobs::TYPE, key.rsplit('/').next().unwrap_or(key))
+}
 
-/// Reads `NAMESPACE/NAME`, or a name or `TYPE/NAME` in the namespace of the context.
-fn key(name: &str, namespace: &str) -> Result<Key> {
+/// What the arguments name.
+async fn wanted(view: &ClusterView, connection: &Connection, args: &args::Why) -> Result<Wanted> {
+    let Some(name) = &args.name else {
+        let namespace = namespace(&args.namespace, connection);
+        let mut selected = selected(connection, &POD_GROUP, &args.selector).await?.unwrap_or_default();
+        selected.retain(|key| namespace.is_none_or(|namespace| key.namespace == namespace));
+        return Ok(Wanted::Groups(selected.into_iter().collect()));
+    };
+    let namespace = args.namespace.namespace.as_deref();
+    named(name, namespace, &connection.namespace, |word| why::is_type(view, word))
+}
+
+/// Reads `NAME`, `TYPE/NAME` or `NAMESPACE/NAME`. With a namespace of its own, what stands before the slash is a type.
+fn named(
+    name: &str,
+    namespace: Option<&str>,
+    default_namespace: &str,
+    is_type: impl Fn(&str) -> bool,
+) -> Result<Wanted> {
+    let key = |name: &str| Key::new(namespace.unwrap_or(default_namespace), name);
     match name.split('/').collect::<Vec<_>>()[..] {
-        [name] if !name.is_empty() => Ok(Key::new(namespace, name)),
-        [kind, name] if TYPES.contains(&kind) && !name.is_empty() => Ok(Key::new(namespace, name)),
-        [namespace, name] if !namespace.is_empty() && !name.is_empty() => Ok(Key::new(namespace, name)),
-        _ => bail!("`{name}` is not a name; hint: use NAMESPACE/NAME, such as `default/train`"),
+        [name] if !name.is_empty() => Ok(Wanted::Object { kind: None, key: key(name) }),
+        [kind, name] if is_type_of(kind, "Queue") && !name.is_empty() => Ok(Wanted::Queue(name.to_owned())),
+        [kind, name] if !kind.is_empty() && !name.is_empty() && (namespace.is_some() || is_type(kind)) => {
+            Ok(Wanted::Object { kind: Some(kind.to_owned()), key: key(name) })
+        }
+        [namespace, name] if !namespace.is_empty() && !name.is_empty() => {
+            Ok(Wanted::Object { kind: None, key: Key::new(namespace, name) })
+        }
+        _ => bail!(
+            "`{name}` is not a name; hint: use TYPE/NAME such as `job/train`, or NAMESPACE/NAME, such as `default/train`"
+        ),
     }
 }
 
 fn not_found(wanted: &Key, similar: &[String]) -> anyhow::Error {
     let hint = match similar {
-        [] => "`kai jobs` lists all pod groups".to_owned(),
+        [] => "`kai jobs -A` lists all pod groups".to_owned(),
         [only] => format!("did you mean `{only}`?"),
         several => format!("did you mean one of `{}`?", several.join("`, `")),
     };
@@ -181,9 +210,17 @@ fn headline(group: &GroupView, now: Timestamp) -> String {
             parts.push(format!("{count} {what}"));
         }
     }
+    let workload = &group.workload;
+    let what = if workload.is_pod_group() {
+        format!("pod group `{}`", group.group)
+    } else {
+        format!(
+            "{} `{}/{}`, pod group `{}`,",
+            workload.kind, group.key.namespace, workload.name, group.key.name
+        )
+    };
     format!(
-        "pod group `{}` in queue `{}`, priority {}, {preemptibility}\n{}; minMember {} of {} pods: {}; created {} ago\n",
-        group.group,
+        "{what} in queue `{}`, priority {}, {preemptibility}\n{}; minMember {} of {} pods: {}; created {} ago\n",
         group.queue,
         group.priority_text(),
         group.state.name(),
@@ -269,12 +306,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn namespace_of_a_name_is_optional() {
-        assert_eq!(key("a/b", "c").expect("it is well-formed"), Key::new("a", "b"));
-        assert_eq!(key("b", "c").expect("it is well-formed"), Key::new("c", "b"));
-        assert_eq!(key("job/b", "c").expect("it is well-formed"), Key::new("c", "b"));
+    fn type_and_namespace_of_a_name_are_optional() {
+        let read = |name: &str, namespace: Option<&str>| named(name, namespace, "c", |word| word == "job");
+        let object = |kind: Option<&str>, namespace: &str, name: &str| Wanted::Object {
+            kind: kind.map(str::to_owned),
+            key: Key::new(namespace, name),
+        };
+        for (name, namespace, expected) in [
+            ("a/b", None, object(None, "a", "b")),
+            ("b", None, object(None, "c", "b")),
+            ("job/b", None, object(Some("job"), "c", "b")),
+            ("job/b", Some("n"), object(Some("job"), "n", "b")),
+            ("custom/b", Some("n"), object(Some("custom"), "n", "b")),
+            ("b", Some("n"), object(None, "n", "b")),
+            ("queue/q", None, Wanted::Queue("q".to_owned())),
+            ("queues.scheduling.run.ai/q", Some("n"), Wanted::Queue("q".to_owned())),
+        ] {
+            assert_eq!(read(name, namespace).expect("it is well-formed"), expected, "{name}");
+        }
         for wrong in ["", "/", "a/", "/b", "a/b/c"] {
-            let error = key(wrong, "c").expect_err(wrong).to_string();
+            let error = read(wrong, None).expect_err(wrong).to_string();
             assert!(error.contains("hint: "), "{error}");
         }
     }

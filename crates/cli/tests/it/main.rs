@@ -1,5 +1,6 @@
 //! Runs the binary as a process: output, files, exit codes and error messages.
 
+mod command_line;
 mod component_metrics;
 mod docs_examples;
 mod docs_references;
@@ -16,6 +17,7 @@ mod simulate;
 mod snapshot;
 mod up_with_kubectl;
 mod view_commands;
+mod view_options;
 
 use kai_testkit::shapes;
 use std::path::PathBuf;
@@ -24,8 +26,13 @@ use std::process::{Command, Output};
 /// A time after everything in the shapes.
 const NOW: &str = "2026-07-01T00:00:00Z";
 
+/// Runs a command with the width of a terminal.
 fn kai(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_kai")).args(args).output().expect("the binary runs")
+    Command::new(env!("CARGO_BIN_EXE_kai"))
+        .args(args)
+        .env("COLUMNS", "100")
+        .output()
+        .expect("the binary runs")
 }
 
 /// A file in cargo's directory for test files.

@@ -18,50 +18,50 @@ fn snapshot_is_planned_as_tables() {
     Queue shares
       QUEUE   RESOURCE   QUOTA   LIMIT   FAIR SHARE   REQUESTED   BEFORE   AFTER
     ──────────────────────────────────────────────────────────────────────────────
-      org     GPU        48      ∞       48           536         24       24
-        a     GPU        48      ∞       48           536         24       24
-        b     GPU        0       ∞       0            0           0        0
+      org     GPU           48       ∞           48         536       24      24
+        a     GPU           48       ∞           48         536       24      24
+        b     GPU            0       ∞            0           0        0       0
 
     Pending
       GROUP          QUEUE   PODS   REASON
     ────────────────────────────────────────────────────────────────────────────────────────────────────
-      bench/dist-0   a       8      `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
+      bench/dist-0   a          8   `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
                                     hint: wait for pods to finish, or request fewer pods
                                     no consolidation: 64 GPUs requested, and only 24 are free in total
                                     no reclaim: queue `a` would use 88 of its fair share of 48 GPUs
                                     no preemption: queue `a` has no preemptible group of lower
                                     priority
-      bench/dist-1   a       8      `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
+      bench/dist-1   a          8   `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
                                     hint: wait for pods to finish, or request fewer pods
                                     no consolidation or preemption: the search failed for group
                                     `bench/dist-0`, which is equivalent and requests no more
                                     no reclaim: queue `a` would use 88 of its fair share of 48 GPUs
-      bench/dist-2   a       8      `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
+      bench/dist-2   a          8   `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
                                     hint: wait for pods to finish, or request fewer pods
                                     no consolidation or preemption: the search failed for group
                                     `bench/dist-0`, which is equivalent and requests no more
                                     no reclaim: queue `a` would use 88 of its fair share of 48 GPUs
-      bench/dist-3   a       8      `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
+      bench/dist-3   a          8   `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
                                     hint: wait for pods to finish, or request fewer pods
                                     no consolidation or preemption: the search failed for group
                                     `bench/dist-0`, which is equivalent and requests no more
                                     no reclaim: queue `a` would use 88 of its fair share of 48 GPUs
-      bench/dist-4   a       8      `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
+      bench/dist-4   a          8   `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
                                     hint: wait for pods to finish, or request fewer pods
                                     no consolidation or preemption: the search failed for group
                                     `bench/dist-0`, which is equivalent and requests no more
                                     no reclaim: queue `a` would use 88 of its fair share of 48 GPUs
-      bench/dist-5   a       8      `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
+      bench/dist-5   a          8   `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
                                     hint: wait for pods to finish, or request fewer pods
                                     no consolidation or preemption: the search failed for group
                                     `bench/dist-0`, which is equivalent and requests no more
                                     no reclaim: queue `a` would use 88 of its fair share of 48 GPUs
-      bench/dist-6   a       8      `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
+      bench/dist-6   a          8   `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
                                     hint: wait for pods to finish, or request fewer pods
                                     no consolidation or preemption: the search failed for group
                                     `bench/dist-0`, which is equivalent and requests no more
                                     no reclaim: queue `a` would use 88 of its fair share of 48 GPUs
-      bench/dist-7   a       8      `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
+      bench/dist-7   a          8   `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
                                     hint: wait for pods to finish, or request fewer pods
                                     no consolidation or preemption: the search failed for group
                                     `bench/dist-0`, which is equivalent and requests no more

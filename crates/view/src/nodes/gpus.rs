@@ -5,10 +5,11 @@ use kai_engine::Cluster;
 use kai_engine::cluster::node::Node;
 use kai_engine::resource::{self, WHOLE_GPU};
 use kai_engine::verdict::QueueResource;
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 /// What a GPU is allocated to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum Gpu {
     Whole,
@@ -19,6 +20,7 @@ pub enum Gpu {
         group: String,
         /// The fraction in use, in millionths.
         #[serde(serialize_with = "fraction")]
+        #[schemars(with = "f64")]
         part: i64,
         /// All pods on it are terminating.
         #[serde(rename = "leaving")]
@@ -29,14 +31,14 @@ pub enum Gpu {
 }
 
 /// MIG instances of a profile.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct MigInstances {
     pub resource: String,
     pub used: i64,
     pub all: i64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct NodeGpus {
     pub total: usize,
     pub used: Amount,

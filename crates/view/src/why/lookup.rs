@@ -3,15 +3,17 @@
 use super::record;
 use crate::reader::ClusterView;
 use crate::suggestions::suggestions;
+use crate::workload::is_type_of;
 use kai_api::meta::Owner;
 use kai_cache::object::Pod;
 use kai_cache::translate::pod::group_of;
 use kai_engine::explain::Sentence;
 use kai_engine::input::Key;
+use kai_engine::verdict::Verdict;
 use kai_object as object;
 use kai_runtime::api::{self, Api};
 use kai_runtime::kind;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) enum Found {
     /// One group, or several of one workload.
@@ -58,24 +60,52 @@ impl Ungrouped {
     }
 }
 
-/// Finds a name among the objects of the view.
-pub(super) fn find(view: &ClusterView, wanted: &Key) -> Option<Found> {
+/// Kinds that are known also where no object is of them.
+const KINDS: [&str; 12] = [
+    "PodGroup",
+    "Pod",
+    "Job",
+    "Deployment",
+    "StatefulSet",
+    "ReplicaSet",
+    "CronJob",
+    "PyTorchJob",
+    "RayJob",
+    "RayCluster",
+    "JobSet",
+    "LeaderWorkerSet",
+];
+
+/// Whether a word is a type, as before the slash of `job/train`: a kind that groups or pods can belong to.
+pub fn is_type(view: &ClusterView, word: &str) -> bool {
     let objects = view.store.objects();
-    if objects.pod_groups.contains_key(wanted) {
+    let of_groups =
+        objects.pod_groups.values().flat_map(|group| group.metadata.owner_references.iter().flatten());
+    let of_pods = objects.pods.values().flat_map(|pod| pod.metadata.owner_references.iter());
+    KINDS.iter().any(|kind| is_type_of(word, kind))
+        || of_groups.map(|owner| owner.kind.as_str()).any(|kind| is_type_of(word, kind))
+        || of_pods.map(|owner| &*owner.kind).any(|kind| is_type_of(word, kind))
+}
+
+/// Finds a name among the objects of the view, of any type or of one.
+pub(super) fn find(view: &ClusterView, kind: Option<&str>, wanted: &Key) -> Option<Found> {
+    let objects = view.store.objects();
+    let is_wanted = |of: &str| kind.is_none_or(|kind| is_type_of(kind, of));
+    if is_wanted("PodGroup") && objects.pod_groups.contains_key(wanted) {
         return Some(Found::Groups(vec![wanted.clone()]));
     }
-    if let Some(pod) = objects.pods.get(wanted) {
+    if let Some(pod) = objects.pods.get(wanted).filter(|_| is_wanted("Pod")) {
         return Some(of_pod(view, wanted, pod));
     }
     let owned = objects.pod_groups.iter().filter(|(key, _)| key.namespace == wanted.namespace);
     let owned = owned.filter(|(_, group)| {
-        let owners = group.metadata.owner_references.iter().flatten();
-        owners.into_iter().any(|owner| owner.name == wanted.name)
+        let mut owners = group.metadata.owner_references.iter().flatten();
+        owners.any(|owner| owner.name == wanted.name && is_wanted(&owner.kind))
     });
     let mut groups: BTreeSet<Key> = owned.map(|(key, _)| key.clone()).collect();
     let mut ungrouped = None;
     for (key, pod) in objects.pods.iter().filter(|(key, _)| key.namespace == wanted.namespace) {
-        if !is_owned_by(pod, &wanted.name) {
+        if !is_owned_by(pod, &wanted.name, is_wanted) {
             continue;
         }
         match of_pod(view, key, pod) {
@@ -84,6 +114,24 @@ pub(super) fn find(view: &ClusterView, wanted: &Key) -> Option<Found> {
         }
     }
     if groups.is_empty() { ungrouped } else { Some(Found::Groups(groups.into_iter().collect())) }
+}
+
+/// The pending groups of a queue and of those below it; `None` where there is no such queue.
+pub(super) fn pending_of_queue(view: &ClusterView, queue: &str) -> Option<Vec<Key>> {
+    if !view.store.objects().queues.contains_key(&Key::new("", queue)) {
+        return None;
+    }
+    let reports = view.outcome.queues.iter();
+    let parents: BTreeMap<&str, &str> =
+        reports.filter_map(|report| Some((report.name.as_str(), report.parent.as_deref()?))).collect();
+    let is_below = |name: &str| {
+        // A report is a tree by contract; more levels than queues would be a cycle.
+        let mut path = std::iter::successors(Some(name), |name| parents.get(name).copied());
+        path.by_ref().take(parents.len() + 1).any(|name| name == queue)
+    };
+    let pending =
+        view.outcome.verdicts.iter().filter(|of| of.leading != Verdict::Placed && is_below(&of.queue));
+    Some(pending.map(|verdict| verdict.group.clone()).collect())
 }
 
 /// Looks up a failed pod; the scheduler does not list them, as they hold no resources.
@@ -141,11 +189,12 @@ fn of_pod(view: &ClusterView, key: &Key, pod: &Pod) -> Found {
 
 /// Whether a workload owns the pod. A `Deployment` owns it through a `ReplicaSet`, whose name ends in the value of the label
 /// `pod-template-hash`.
-fn is_owned_by(pod: &Pod, workload: &str) -> bool {
+fn is_owned_by(pod: &Pod, workload: &str, is_wanted: impl Fn(&str) -> bool) -> bool {
     let hash = pod.metadata.label("pod-template-hash");
     let is_owner = |owner: &Owner| {
         let deployment = hash.and_then(|hash| owner.name.strip_suffix(hash)?.strip_suffix('-'));
-        &*owner.name == workload || deployment == Some(workload)
+        *owner.name == *workload && is_wanted(&owner.kind)
+            || deployment == Some(workload) && is_wanted("Deployment")
     };
     pod.metadata.owner_references.iter().any(is_owner)
 }

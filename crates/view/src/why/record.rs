@@ -5,6 +5,7 @@ use kai_engine::input::Key;
 use kai_object as object;
 use kai_runtime::api::{self, Api};
 use kai_units::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -13,7 +14,7 @@ const EVENTS_MAX: usize = 8;
 /// Maximum pending pods whose events are read: those of a gang are the same.
 const PODS_MAX: usize = 3;
 
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
 pub struct Record {
     pub conditions: Vec<ConditionView>,
     pub events: Vec<EventView>,
@@ -23,7 +24,7 @@ pub struct Record {
 }
 
 /// A `schedulingCondition` of a pod group.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct ConditionView {
     pub node_pool: String,
     pub at: String,
@@ -33,13 +34,13 @@ pub struct ConditionView {
     pub timestamp: Timestamp,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct ConditionReason {
     pub reason: String,
     pub message: String,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct EventView {
     /// When it was last seen.
     pub at: String,
