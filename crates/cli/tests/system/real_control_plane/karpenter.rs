@@ -28,7 +28,7 @@ const NODE_CLASS: ResourceKind =
 const NODE_POOL: ResourceKind = cluster_kind("karpenter.sh", "v1", "NodePool", "nodepools");
 const NODE_CLAIM: ResourceKind = cluster_kind("karpenter.sh", "v1", "NodeClaim", "nodeclaims");
 /// Longer than the cool-down of the adjuster, and than several periods in which Karpenter looks at pods and nodes.
-const QUIET: Duration = Duration::from_secs(90);
+const QUIET: Duration = Duration::from_secs(75);
 
 const fn cluster_kind(
     group: &'static str,
