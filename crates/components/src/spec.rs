@@ -41,7 +41,8 @@ impl Component {
     /// How many threads its process needs; as many as there are cores without a number. Each has memory of its own, and nodes
     /// with GPUs have many cores.
     pub fn threads(self) -> Option<usize> {
-        let does_little = matches!(self, Self::NodeScaleAdjuster | Self::NumaExporter | Self::ResourceReservation);
+        let does_little =
+            matches!(self, Self::NodeScaleAdjuster | Self::NumaExporter | Self::ResourceReservation);
         does_little.then_some(1)
     }
 
