@@ -2,7 +2,7 @@
 //!
 //! `tests/kubernetes/go.mod` names the versions. The programs go to a folder under `target`, or to the one that
 //! `KAI_KUBERNETES_CACHE` names, and are built again only when that file changes. `--version` builds another version
-//! beside them, from a module that is derived from that version's own. `--with` builds controllers of third-party workloads,
+//! beside them, from a module that is derived from that version's own. `--with` builds third-party controllers,
 //! `--node` what a real node needs.
 
 pub(crate) mod controllers;
@@ -45,8 +45,7 @@ pub(crate) struct Args {
     /// Also build what real nodes need, and with `--run` start this many, with 8 GPUs each that do not exist.
     #[arg(long, value_name = "COUNT", num_args = 0..=1, default_missing_value = "1", conflicts_with = "alone")]
     node: Option<u8>,
-    /// Also build these controllers of third-party workloads: jobset, lws, kuberay, mpi-operator, training-operator,
-    /// trainer.
+    /// Also build these third-party controllers: jobset, lws, kuberay, mpi-operator, training-operator, trainer, karpenter.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     with: Vec<String>,
     /// Run the tests that need the controllers.
@@ -65,7 +64,7 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
         node::build(repository, &folder)?;
     }
     if args.test {
-        return controllers::test(&folder);
+        return controllers::test(&folder, &args.with);
     }
     if !args.run {
         println!("{}", folder.display());

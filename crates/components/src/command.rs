@@ -2,13 +2,14 @@
 
 use crate::extensions::Extensions;
 use crate::flags::{self, go};
-use crate::spec::ComponentSpec;
+use crate::spec::{Component, ComponentSpec};
 use anyhow::{Context, Result};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, FromArgMatches, Subcommand};
 use std::ffi::OsString;
 use std::fmt::Debug;
 use std::pin::Pin;
+use tokio::runtime::Runtime;
 
 /// A parsed command line that runs as a process.
 pub trait Program: Debug + Send + Sync {
@@ -52,10 +53,18 @@ pub struct ComponentCommand {
 impl ComponentCommand {
     /// Runs the component until a signal ends the process, or until it cannot continue.
     pub fn run(self, extensions: &Extensions) -> Result<()> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+        let runtime = runtime(self.spec.component).context("cannot start threads")?;
         let context = ProgramContext { extensions: extensions.clone(), ignored_flags: self.ignored_flags };
-        runtime.context("cannot start threads")?.block_on(self.program.run(&context))
+        runtime.block_on(self.program.run(&context))
     }
+}
+
+fn runtime(component: Component) -> std::io::Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if let Some(threads) = component.threads() {
+        builder.worker_threads(threads);
+    }
+    builder.enable_all().build()
 }
 
 impl Subcommand for ComponentCommand {
@@ -125,6 +134,13 @@ fn ignored_flags(spec: &ComponentSpec, matches: &ArgMatches) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn components_that_run_on_every_node_have_one_thread_whatever_its_cores() {
+        for component in [Component::NumaExporter, Component::ResourceReservation] {
+            assert_eq!(runtime(component).unwrap().metrics().num_workers(), 1, "{component:?}");
+        }
+    }
 
     fn ignored(typed: &[&str]) -> Vec<String> {
         let command = ComponentCommand::augment_subcommands(Command::new("kai"));

@@ -38,6 +38,14 @@ impl Component {
         !matches!(self, Self::Admission | Self::Operator | Self::NodeScaleAdjuster | Self::NumaExporter)
     }
 
+    /// How many threads its process needs; as many as there are cores without a number. Each has memory of its own, and nodes
+    /// with GPUs have many cores.
+    pub fn threads(self) -> Option<usize> {
+        let does_little =
+            matches!(self, Self::NodeScaleAdjuster | Self::NumaExporter | Self::ResourceReservation);
+        does_little.then_some(1)
+    }
+
     /// See [`ComponentSpec::name`].
     pub fn name(self) -> &'static str {
         self.spec().name

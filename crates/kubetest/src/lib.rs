@@ -4,6 +4,7 @@
 //! `cargo xtask kubernetes` builds. [`suite`] sends the requests of `tests/api-suite` to any API server and compares the
 //! normalised responses with recordings of a real one. [`kubectl`] runs `kubectl` against either.
 //! [`balancer`] stands for a Service. [`node`] adds real nodes, which run the pods of images that [`image`] writes.
+//! [`third_party`] starts controllers of others beside a control plane.
 //! This crate knows no KAI concept and is not part of any shipped binary.
 
 pub mod balancer;
@@ -15,5 +16,5 @@ pub mod kubectl;
 pub mod network;
 pub mod node;
 pub mod suite;
+pub mod third_party;
 pub mod webhook;
-pub mod workload_controllers;

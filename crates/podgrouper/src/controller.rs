@@ -14,6 +14,7 @@ use crate::options::Options;
 use crate::owner_chain;
 use crate::plan::{self, Inputs};
 use crate::reader::Reader;
+use crate::stored_pod::StoredPod;
 use crate::workload::Desired;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
@@ -86,8 +87,9 @@ struct Grouper {
     options: Options,
     recorder: Recorder,
     reader: Reader,
-    /// Fingerprints of pods and their groups for which nothing was left to do.
-    reconciled: Mutex<FxHashMap<Key, u64>>,
+    /// Fingerprints of pods and their groups for which nothing was left to do, by the hash of the pod's key. A fingerprint
+    /// covers the pod's uid, so that two pods of one hash are only computed more often.
+    reconciled: Mutex<FxHashMap<u64, u64>>,
     /// How often in a row pods could not be grouped.
     failures: Mutex<FxHashMap<Key, u32>>,
     /// Since when pods are bound to be assigned by their binding.
@@ -106,13 +108,13 @@ impl Controller for Grouper {
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let mut watches = vec![
-            Watch::of(POD, |_: &Self, _, pod: &PodSummary| vec![key_of(&pod.metadata)]),
+            Watch::of(POD, |_: &Self, _, pod: &StoredPod| vec![pod.key()]),
             Watch::of(ResourceKind::of::<PodGroup>(), |_, informers, group: &StoredGroup| {
                 // One pod that runs or waits is enough to restore a group.
                 let key = key_of(&group.metadata).to_string();
-                let pods = informers.store::<PodSummary>().by_index(BY_GROUP, &key);
-                let live = pods.iter().find(|pod| !plan::is_ending(pod));
-                live.map(|pod| key_of(&pod.metadata)).into_iter().collect()
+                let pods = informers.store::<StoredPod>().by_index(BY_GROUP, &key);
+                let live = pods.iter().find(|pod| !pod.is_ending());
+                live.map(|pod| pod.key()).into_iter().collect()
             }),
             Watch::typed(|grouper: &Self, informers, class: &PriorityClass| {
                 grouper.of_priority_class(informers, class.metadata.name_str())
@@ -120,8 +122,8 @@ impl Controller for Grouper {
         ];
         if !self.options.namespace_label_selector.is_empty() {
             watches.push(Watch::typed(|_, informers, namespace: &Namespace| {
-                let pods = informers.store::<PodSummary>().in_namespace(namespace.metadata.name_str());
-                pods.iter().map(|pod| key_of(&pod.metadata)).collect()
+                let pods = informers.store::<StoredPod>().in_namespace(namespace.metadata.name_str());
+                pods.iter().map(|pod| pod.key()).collect()
             }));
         }
         if self.options.default_priorities.is_some() {
@@ -134,15 +136,16 @@ impl Controller for Grouper {
     }
 
     async fn reconcile(&self, context: &Context, key: &Key) -> api::Result<Action> {
-        let pods = context.informers.store::<PodSummary>();
-        let Some(mut pod) = pods.get(key).filter(|pod| !has_group(&context.informers, pod)) else {
+        let pods = context.informers.store::<StoredPod>();
+        let stored = || pods.get(key).map(|pod| pod.summary());
+        let Some(mut pod) = stored().filter(|pod| !has_group(&context.informers, pod)) else {
             self.forget(key);
             return Ok(Action::AwaitChange);
         };
         if is_assigned_without_owners(&pod) {
             // Its group was deleted, and the store has only the identity of such pods.
             match context.api.get::<Pod>(key).await {
-                Ok(whole) => pod = Arc::new(whole.into()),
+                Ok(whole) => pod = whole.into(),
                 Err(error) if error.is_not_found() => return Ok(Action::AwaitChange),
                 Err(error) => return Err(error),
             }
@@ -151,7 +154,7 @@ impl Controller for Grouper {
             self.forget(key);
             return Ok(Action::AwaitChange);
         }
-        if self.reconciled.lock().get(key) == Some(&fingerprint(&context.informers, &pod)) {
+        if self.reconciled.lock().get(&hash_of(key)) == Some(&fingerprint(&context.informers, &pod)) {
             return Ok(Action::AwaitChange);
         }
         match self.group(context, &pod).await {
@@ -162,8 +165,8 @@ impl Controller for Grouper {
             Ok(Assignment::Settled) => {
                 self.failures.lock().remove(key);
                 self.unassigned.lock().remove(key);
-                if let Some(pod) = pods.get(key).filter(|pod| !is_assigned_without_owners(pod)) {
-                    self.reconciled.lock().insert(key.clone(), fingerprint(&context.informers, &pod));
+                if let Some(pod) = stored().filter(|pod| !is_assigned_without_owners(pod)) {
+                    self.reconciled.lock().insert(hash_of(key), fingerprint(&context.informers, &pod));
                 }
                 Ok(Action::AwaitChange)
             }
@@ -182,7 +185,7 @@ impl Controller for Grouper {
 impl Grouper {
     /// Groups the pods of owners again that changed. Never returns.
     async fn follow_owners(&self, context: &Context, queue: &WorkQueue) {
-        let pods = context.informers.store::<PodSummary>();
+        let pods = context.informers.store::<StoredPod>();
         loop {
             tokio::time::sleep(REFRESH).await;
             let changed = self.reader.refresh(|uid| !pods.by_index(BY_OWNER, uid).is_empty()).await;
@@ -194,15 +197,12 @@ impl Grouper {
 
     /// The pods below these first owners; they are computed anew.
     fn pods_of(&self, informers: &Informers, first_owners: &BTreeSet<String>) -> Vec<Key> {
-        let pods = informers.store::<PodSummary>();
-        let keys: Vec<Key> = first_owners
-            .iter()
-            .flat_map(|uid| pods.by_index(BY_OWNER, uid))
-            .map(|pod| key_of(&pod.metadata))
-            .collect();
+        let pods = informers.store::<StoredPod>();
+        let keys: Vec<Key> =
+            first_owners.iter().flat_map(|uid| pods.by_index(BY_OWNER, uid)).map(|pod| pod.key()).collect();
         let mut reconciled = self.reconciled.lock();
         for key in &keys {
-            reconciled.remove(key);
+            reconciled.remove(&hash_of(key));
         }
         keys
     }
@@ -213,11 +213,11 @@ impl Grouper {
         let mut owners = self
             .reader
             .first_owners(|owner| is_default || owner.metadata.label(label::PRIORITY_CLASS) == Some(class));
-        for pod in informers.store::<PodSummary>().list() {
-            let of_pod = pod.metadata.label(label::PRIORITY_CLASS) == Some(class)
-                || pod.spec.priority_class_name.as_deref() == Some(class);
-            if let Some(owner) = pod.metadata.owners().first().filter(|_| of_pod) {
-                owners.insert(owner.uid.clone());
+        for pod in informers.store::<StoredPod>().list() {
+            let of_pod =
+                pod.label(label::PRIORITY_CLASS) == Some(class) || pod.priority_class() == Some(class);
+            if let Some(owner) = pod.first_owner_uid().filter(|_| of_pod) {
+                owners.insert(owner.to_owned());
             }
         }
         self.pods_of(informers, &owners)
@@ -229,7 +229,7 @@ impl Grouper {
     }
 
     fn forget(&self, key: &Key) {
-        self.reconciled.lock().remove(key);
+        self.reconciled.lock().remove(&hash_of(key));
         self.failures.lock().remove(key);
         self.unassigned.lock().remove(key);
     }
@@ -278,7 +278,9 @@ impl Grouper {
             return Ok(Assignment::Awaited(delay));
         }
         match context.api.patch::<Pod>(&key_of(&pod.metadata), Part::Main, &patch).await {
-            Ok(assigned) => context.informers.store::<PodSummary>().update(assigned.into()),
+            Ok(assigned) => {
+                context.informers.store::<StoredPod>().update(PodSummary::from(assigned).into());
+            }
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error.into()),
         }
@@ -437,6 +439,12 @@ fn fingerprint(informers: &Informers, pod: &PodSummary) -> u64 {
             .filter(|(name, _)| !NOT_READ.contains(&name.as_str()))
             .for_each(|of| of.hash(&mut hasher));
     }
+    hasher.finish()
+}
+
+fn hash_of(key: &Key) -> u64 {
+    let mut hasher = FxHasher::default();
+    key.hash(&mut hasher);
     hasher.finish()
 }
 

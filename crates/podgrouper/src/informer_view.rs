@@ -1,10 +1,9 @@
 //! The informers of the pod grouper, and what the rules see of their stores.
 
 use crate::cluster::{ClusterView, StoredGroupView};
-use crate::objects::{
-    MetaExt, PodSummary, StoredGroup, group_identity, pod_identity, trim_group, trim_pod, trim_to_identity,
-};
+use crate::objects::{MetaExt, PodSummary, StoredGroup, group_identity, trim_group, trim_to_identity};
 use crate::options::Options;
+use crate::stored_pod::StoredPod;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kai_api::PodGroup;
@@ -30,20 +29,14 @@ const SEARCHED: [&str; 2] = [label::KNATIVE_REVISION, label::KUBEFLOW_JOB_NAME];
 pub(crate) fn informers(options: &Options) -> Informers {
     let mut informers = Informers::default()
         .with(
-            Informer::partial(POD, pod_identity)
+            Informer::partial(POD, StoredPod::identity)
                 .query(pod_query(options))
-                .trim(trim_pod)
-                .index(BY_GROUP, |pod: &PodSummary| {
-                    assigned_group(pod).map(|key| key.to_string()).into_iter().collect()
+                .index(BY_GROUP, |pod: &StoredPod| {
+                    pod.group().map(|key| key.to_string()).into_iter().collect()
                 })
-                .index(BY_OWNER, |pod| {
-                    let first = pod.metadata.owners().first().map(|owner| owner.uid.clone());
-                    let is_upstream = pod.spec.scheduling_group.is_some();
-                    first.or_else(|| pod.metadata.uid.clone().filter(|_| is_upstream)).into_iter().collect()
-                })
+                .index(BY_OWNER, |pod| pod.owner_uid().map(str::to_owned).into_iter().collect())
                 .index(BY_LABEL, |pod| {
-                    let namespace = pod.metadata.namespace_str();
-                    let of = |key: &&str| Some(label_value(namespace, key, pod.metadata.label(key)?));
+                    let of = |key: &&str| Some(label_value(pod.namespace(), key, pod.label(key)?));
                     SEARCHED.iter().filter_map(of).collect()
                 }),
         )
@@ -133,7 +126,8 @@ impl ClusterView for InformerView<'_> {
     }
 
     fn pods_labelled(&self, namespace: &str, key: &str, value: &str) -> Vec<Arc<PodSummary>> {
-        self.0.store::<PodSummary>().by_index(BY_LABEL, &label_value(namespace, key, value))
+        let pods = self.0.store::<StoredPod>().by_index(BY_LABEL, &label_value(namespace, key, value));
+        pods.iter().map(|pod| Arc::new(pod.summary())).collect()
     }
 }
 

@@ -29,6 +29,7 @@ mod fields;
 mod informer_view;
 mod keyed_locks;
 mod kind;
+mod stored_pod;
 
 pub use controller::run;
 pub use error::{Error, Invalid};

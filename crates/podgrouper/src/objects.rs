@@ -127,21 +127,14 @@ pub(crate) fn key_of(metadata: &ObjectMeta) -> Key {
     Key::new(metadata.namespace_str(), metadata.name_str())
 }
 
-fn identity(metadata: &ObjectMeta) -> Identity<'_> {
+pub(crate) fn group_identity(group: &StoredGroup) -> Identity<'_> {
+    let metadata = &group.metadata;
     Identity {
         namespace: metadata.namespace_str(),
         name: metadata.name_str(),
         uid: metadata.uid_str(),
         resource_version: metadata.resource_version.as_deref().unwrap_or_default(),
     }
-}
-
-pub(crate) fn pod_identity(pod: &PodSummary) -> Identity<'_> {
-    identity(&pod.metadata)
-}
-
-pub(crate) fn group_identity(group: &StoredGroup) -> Identity<'_> {
-    identity(&group.metadata)
 }
 
 /// Whether a pod without owners is assigned to a group: nothing is left to do, unless that group is deleted. An empty name

@@ -1,4 +1,4 @@
-//! Controllers of third-party workloads, built from `tests/workload-controllers/go.mod`.
+//! Third-party controllers, built from `tests/workload-controllers/go.mod` and `tests/karpenter/go.mod`.
 //!
 //! Their custom resource definitions are copied from the module cache of Go beside the programs, not into the repository.
 
@@ -7,31 +7,41 @@ use crate::repository::Repository;
 use anyhow::{Context, Result, bail, ensure};
 use kai_clock::Stopwatch;
 use kai_kubetest::control_plane::CACHE_VARIABLE;
-use kai_kubetest::workload_controllers::{DEFINITIONS, Definition, folder as programs_of};
+use kai_kubetest::third_party::{DEFINITIONS, Definition, KARPENTER, folder as programs_of};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The tests that need the controllers.
-pub(crate) const TEST: &str = "real_control_plane::workload_controllers::";
+/// The tests that need the controllers of workloads, and those that need Karpenter.
+pub(crate) const TESTS: [&str; 2] =
+    ["real_control_plane::workload_controllers::", "real_control_plane::karpenter::"];
 
 /// Builds the named controllers, unless they are there.
 pub(super) fn build(repository: &Repository, folder: &Path, names: &[String]) -> Result<()> {
-    let module = repository.root.join("tests/workload-controllers");
+    let modules = repository.root.join("tests");
     let folder = programs_of(folder);
     for name in names {
         let definition = DEFINITIONS.iter().find(|of| of.name == name).with_context(|| {
             let known: Vec<&str> = DEFINITIONS.iter().map(|of| of.name).collect();
             format!("there is no controller `{name}`; hint: it is one of {}", known.join(", "))
         })?;
-        build_one(&module, &folder, definition)?;
+        build_one(&modules.join(definition.built_by), &folder, definition)?;
     }
     Ok(())
 }
 
-/// Runs the tests on the built programs.
-pub(super) fn test(folder: &Path) -> Result<()> {
+/// Runs the tests of the named controllers on the built programs.
+pub(super) fn test(folder: &Path, names: &[String]) -> Result<()> {
+    let [workloads, karpenter] = TESTS;
+    let mut tests = Vec::new();
+    if names.iter().any(|name| name != KARPENTER) {
+        tests.push(workloads);
+    }
+    if names.iter().any(|name| name == KARPENTER) {
+        tests.push(karpenter);
+    }
     let status = Command::new(env!("CARGO"))
-        .args(["test", "-p", "kai-cli", "--test", "system", TEST, "--", "--ignored", "--nocapture"])
+        .args(["test", "-p", "kai-cli", "--test", "system", "--", "--ignored", "--nocapture"])
+        .args(tests)
         .env(CACHE_VARIABLE, folder)
         .status()
         .context("cannot run `cargo`")?;
@@ -62,7 +72,9 @@ fn build_one(module: &Path, folder: &Path, definition: &Definition) -> Result<()
         bail!("building `{}` ended with {status}", definition.package);
     }
     let source = PathBuf::from(of_module(module, definition, "{{.Dir}}")?);
-    copy(&source.join(definition.crds), &files.join("crds"))?;
+    for crds in definition.crds {
+        copy(&source.join(crds), &files.join("crds"))?;
+    }
     if let Some(webhooks) = definition.webhooks {
         copy(&source.join(webhooks), &files.join("webhooks"))?;
     }

@@ -8,6 +8,7 @@ mod component_scenarios;
 mod control_plane;
 mod etcd_restore;
 mod kai_roles;
+mod karpenter;
 mod leader_failover;
 mod minimal_permissions;
 mod missing_permissions;

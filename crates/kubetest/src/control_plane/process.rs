@@ -14,13 +14,27 @@ pub(crate) struct Process {
     program: PathBuf,
     arguments: Vec<String>,
     folder: PathBuf,
+    environment: Environment,
 }
+
+/// Variables that a program gets besides those of the test.
+type Environment = Vec<(&'static str, PathBuf)>;
 
 impl Process {
     /// Starts a program; its output goes to `NAME.log` in `folder`.
     pub(crate) fn start(program: &Path, arguments: &[String], folder: &Path) -> io::Result<Self> {
+        Self::start_in(&[], program, arguments, folder)
+    }
+
+    /// [`start`](Self::start) with environment variables.
+    pub(crate) fn start_in(
+        environment: &[(&'static str, PathBuf)],
+        program: &Path,
+        arguments: &[String],
+        folder: &Path,
+    ) -> io::Result<Self> {
         let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
-        Self::start_named(&name, program, arguments, folder)
+        Self::launch(&name, environment.to_vec(), program, arguments, folder)
     }
 
     /// [`start`](Self::start) with another name of the log.
@@ -30,10 +44,20 @@ impl Process {
         arguments: &[String],
         folder: &Path,
     ) -> io::Result<Self> {
+        Self::launch(name, Environment::new(), program, arguments, folder)
+    }
+
+    fn launch(
+        name: &str,
+        environment: Environment,
+        program: &Path,
+        arguments: &[String],
+        folder: &Path,
+    ) -> io::Result<Self> {
         let log = folder.join(name).with_extension("log");
-        let child = spawn(program, arguments, folder, File::create(&log)?)?;
+        let child = spawn(&environment, program, arguments, folder, File::create(&log)?)?;
         let (program, arguments, folder) = (program.to_owned(), arguments.to_vec(), folder.to_owned());
-        Ok(Self { child, log, program, arguments, folder })
+        Ok(Self { child, log, program, arguments, folder, environment })
     }
 
     /// Kills the program, without giving it time to end.
@@ -45,7 +69,7 @@ impl Process {
     /// Starts the killed program with the same arguments; its output is appended to its log.
     pub(crate) fn start_again(&mut self) -> io::Result<()> {
         let output = File::options().append(true).open(&self.log)?;
-        self.child = spawn(&self.program, &self.arguments, &self.folder, output)?;
+        self.child = spawn(&self.environment, &self.program, &self.arguments, &self.folder, output)?;
         Ok(())
     }
 
@@ -66,9 +90,16 @@ impl Process {
     }
 }
 
-fn spawn(program: &Path, arguments: &[String], folder: &Path, output: File) -> io::Result<Child> {
+fn spawn(
+    environment: &Environment,
+    program: &Path,
+    arguments: &[String],
+    folder: &Path,
+    output: File,
+) -> io::Result<Child> {
     Command::new(program)
         .args(arguments)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
         .current_dir(folder)
         .stdin(Stdio::null())
         .stdout(output.try_clone()?)

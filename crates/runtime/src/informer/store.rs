@@ -61,7 +61,8 @@ impl<T> std::fmt::Debug for Store<T> {
 }
 
 struct Objects<T> {
-    by_key: BTreeMap<Key, Arc<T>>,
+    /// The indices share the keys.
+    by_key: BTreeMap<Arc<Key>, Arc<T>>,
     indices: Vec<Index<T>>,
     /// Uids of objects whose deletion was confirmed to this client, until the watch delivers it: earlier events of them are
     /// ignored.
@@ -74,7 +75,7 @@ struct Objects<T> {
 struct Index<T> {
     name: &'static str,
     values: IndexFn<T>,
-    keys: BTreeMap<String, BTreeSet<Key>>,
+    keys: BTreeMap<String, BTreeSet<Arc<Key>>>,
 }
 
 /// Where a state comes from.
@@ -98,7 +99,7 @@ enum Inserted<T> {
 }
 
 impl<T> Index<T> {
-    fn replace(&mut self, key: &Key, before: Option<&T>, object: &T) {
+    fn replace(&mut self, key: &Arc<Key>, before: Option<&T>, object: &T) {
         let values = (self.values)(object);
         let known = before.map(self.values);
         if known.as_ref() == Some(&values) {
@@ -106,7 +107,7 @@ impl<T> Index<T> {
         }
         self.unlist(key, known.unwrap_or_default());
         for value in values {
-            self.keys.entry(value).or_default().insert(key.clone());
+            self.keys.entry(value).or_default().insert(Arc::clone(key));
         }
     }
 
@@ -128,7 +129,10 @@ impl<T> Index<T> {
 
 impl<T> Objects<T> {
     fn insert(&mut self, identity: IdentityFn<T>, key: &Key, object: Arc<T>, origin: Origin) -> Inserted<T> {
-        let known = self.by_key.get(key).map(Arc::clone);
+        let (key, known) = match self.by_key.get_key_value(key) {
+            Some((key, known)) => (Arc::clone(key), Some(Arc::clone(known))),
+            None => (Arc::new(key.clone()), None),
+        };
         let new = identity(&object);
         let stale = known.as_ref().is_some_and(|known| match origin {
             Origin::EventOrResponse => identity(known).version() >= new.version(),
@@ -146,16 +150,11 @@ impl<T> Objects<T> {
         if stale || outdated || self.deleted.contains(new.uid) {
             return Inserted::Stale;
         }
-        self.invalid.remove(key);
+        self.invalid.remove(&*key);
         for index in &mut self.indices {
-            index.replace(key, known.as_deref(), &object);
+            index.replace(&key, known.as_deref(), &object);
         }
-        match self.by_key.get_mut(key) {
-            Some(place) => *place = object,
-            None => {
-                self.by_key.insert(key.clone(), object);
-            }
-        }
+        self.by_key.insert(key, object);
         Inserted::After(known)
     }
 
@@ -214,7 +213,7 @@ impl<T> Store<T> {
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<T>> {
         let first = Key::new(namespace, "");
         let objects = self.objects.read();
-        let range = objects.by_key.range(first..);
+        let range = objects.by_key.range::<Key, _>(&first..);
         range
             .take_while(|(key, _)| key.namespace == namespace)
             .map(|(_, object)| Arc::clone(object))
@@ -228,7 +227,7 @@ impl<T> Store<T> {
         let found = objects.indices.iter().find(|known| known.name == index);
         let found = found.unwrap_or_else(|| panic!("{} have no index `{index}`", self.plural));
         let keys = found.keys.get(value).into_iter().flatten();
-        keys.filter_map(|key| objects.by_key.get(key)).map(Arc::clone).collect()
+        keys.filter_map(|key| objects.by_key.get(&**key)).map(Arc::clone).collect()
     }
 
     /// Why the object of this key does not deserialise; none for a valid or missing object.
@@ -322,7 +321,7 @@ impl<T> Store<T> {
             let mut objects = self.objects.write();
             objects.deleted.clear();
             objects.invalid.clear();
-            let keys: Vec<Key> = objects.by_key.keys().cloned().collect();
+            let keys: Vec<Arc<Key>> = objects.by_key.keys().map(Arc::clone).collect();
             keys.iter().filter_map(|key| objects.remove(key)).collect::<Vec<_>>()
         };
         for object in removed {
@@ -371,8 +370,8 @@ impl<T> Store<T> {
             objects.deleted.clear();
             objects.invalid.clear();
             objects.delivered = list_version;
-            let is_missing = |(key, object): &(&Key, &Arc<T>)| {
-                !keys.contains(*key) && (rewound || (self.identity)(object).version() <= list_version)
+            let is_missing = |(key, object): &(&Arc<Key>, &Arc<T>)| {
+                !keys.contains(&***key) && (rewound || (self.identity)(object).version() <= list_version)
             };
             let missing: Vec<Arc<T>> =
                 objects.by_key.iter().filter(is_missing).map(|(_, object)| Arc::clone(object)).collect();

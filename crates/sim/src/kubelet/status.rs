@@ -88,7 +88,7 @@ fn init_containers(pod: &mut Value, time: &str, done: bool) {
 /// Admitted; containers are being created.
 pub(super) fn creating(pod: &mut Value, node: &Value, time: &str) {
     object::map_mut(pod, "status");
-    let host = node.pointer("/status/addresses/0/address").cloned().unwrap_or_default();
+    let host = host(node);
     pod["status"]["phase"] = Value::from("Pending");
     pod["status"]["startTime"] = Value::from(time);
     pod["status"]["hostIPs"] = json!([{"ip": host}]);
@@ -103,13 +103,16 @@ pub(super) fn creating(pod: &mut Value, node: &Value, time: &str) {
     init_containers(pod, time, false);
 }
 
+/// The address of a node. One that another program has created may have none, and the API server refuses an empty one.
+fn host(node: &Value) -> Value {
+    let reported = node.pointer("/status/addresses/0/address").cloned();
+    reported.unwrap_or_else(|| Value::from(address(object::name(node))))
+}
+
 /// First start of the containers.
 pub(super) fn running(pod: &mut Value, node: &Value, time: &str, restarts: i64) {
-    let ip = if pod["spec"]["hostNetwork"] == true {
-        node.pointer("/status/addresses/0/address").cloned().unwrap_or_default()
-    } else {
-        Value::from(address(object::uid(pod)))
-    };
+    let ip =
+        if pod["spec"]["hostNetwork"] == true { host(node) } else { Value::from(address(object::uid(pod))) };
     pod["status"]["podIPs"] = json!([{"ip": ip}]);
     pod["status"]["podIP"] = ip;
     condition(pod, "PodReadyToStartContainers", true, "", time);
@@ -181,4 +184,18 @@ pub(super) fn rejected(pod: &mut Value, reason: &str, message: &str, time: &str)
     pod["status"]["reason"] = Value::from(reason);
     pod["status"]["message"] = Value::from(message);
     pod["status"]["startTime"] = Value::from(time);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pod_on_a_node_without_addresses_has_a_valid_one() {
+        let mut pod = json!({"metadata": {"name": "a"}, "spec": {"containers": [{"name": "main"}]}});
+        creating(&mut pod, &json!({"metadata": {"name": "scaled"}}), "2026-01-01T00:00:00Z");
+        let host: Option<std::net::IpAddr> = object::str_at(&pod, "/status/hostIP").parse().ok();
+        assert!(host.is_some(), "{pod}");
+        assert_eq!(pod["status"]["hostIPs"][0]["ip"], pod["status"]["hostIP"]);
+    }
 }

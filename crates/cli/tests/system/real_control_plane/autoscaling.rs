@@ -10,7 +10,8 @@ use kai_sim::NodeGroup;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-const ADJUSTER: &str = "node-scale-adjuster";
+pub(super) const ADJUSTER: &str = "node-scale-adjuster";
+pub(super) const ADJUSTER_FLAGS: [&str; 1] = ["--scaling-pod-service-account=kai-scale-adjust"];
 const POOL: &str = "scaling";
 
 #[test]
@@ -20,7 +21,7 @@ fn adjuster_causes_nodes_on_a_real_control_plane_with_minimal_permissions() {
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let plane = Arc::new(Plane::start(&programs, "autoscaling").await);
         plane.kubeconfig_of(NAMESPACE, ADJUSTER).await;
-        plane.start_component(ADJUSTER, ADJUSTER, &["--scaling-pod-service-account=kai-scale-adjust"]);
+        plane.start_component(ADJUSTER, ADJUSTER, &ADJUSTER_FLAGS);
         let cluster = plane.test_cluster(POOL, NodeGroup::gpu_nodes(1, 2)).await;
         let labels = BTreeMap::from([(label::NODE_POOL.to_owned(), POOL.to_owned())]);
         let template = NodeGroup { labels, name: format!("{POOL}-new"), ..NodeGroup::gpu_nodes(1, 2) };

@@ -13,7 +13,7 @@ use crate::workload_kinds;
 use gangs::GANGS;
 use kai_api::well_known::label;
 use kai_kubetest::control_plane::Programs;
-use kai_kubetest::workload_controllers::{Controller, DEFINITIONS};
+use kai_kubetest::third_party::{Controller, DEFINITIONS};
 use kai_object as object;
 use kai_runtime::api::{self, Part};
 use kai_runtime::kind::{
@@ -37,7 +37,7 @@ const SECRET: ResourceKind = ResourceKind {
     namespaced: true,
 };
 
-type RealCluster = TestCluster<Arc<Plane>>;
+pub(super) type RealCluster = TestCluster<Arc<Plane>>;
 
 /// The workloads by controller.
 const WORKLOADS: [(&str, &[&str]); 6] = [
@@ -94,8 +94,8 @@ fn pods_of_real_controllers_are_grouped_and_run() {
     });
 }
 
-/// Starts a controller, creates its definitions, and waits until they are served.
-async fn start(plane: &Plane, programs: &Programs, name: &str) -> Controller {
+/// Starts a controller and creates its definitions.
+pub(super) async fn start(plane: &Plane, programs: &Programs, name: &str) -> Controller {
     let definition = DEFINITIONS.into_iter().find(|of| of.name == name).unwrap();
     let controller = Controller::start(definition, programs.folder(), plane.control()).unwrap();
     for value in controller.objects() {

@@ -1,6 +1,9 @@
-//! Controllers of third-party workloads as processes beside a control plane, with their own custom resource definitions.
+//! Third-party controllers as processes beside a control plane, with their own custom resource definitions: those of
+//! workloads, and Karpenter.
 //!
 //! `cargo xtask kubernetes --with NAME,…` builds them from Go modules and copies their definitions beside them.
+
+pub mod karpenter;
 
 use crate::certificates::Certificates;
 use crate::control_plane::process::Process;
@@ -15,10 +18,12 @@ pub struct Definition {
     /// Its name in prose.
     pub title: &'static str,
     pub module: &'static str,
+    /// The folder below `tests` whose `go.mod` names the version. Modules that need other versions of a library have their own.
+    pub built_by: &'static str,
     /// The package of the program.
     pub package: &'static str,
-    /// Custom resource definitions in the module: a folder or a file.
-    pub crds: &'static str,
+    /// Custom resource definitions in the module: folders or files.
+    pub crds: &'static [&'static str],
     /// Webhook configurations in the module, where pods or workloads are not complete without them.
     pub webhooks: Option<&'static str>,
     rotation: Option<Rotation>,
@@ -34,6 +39,11 @@ struct Rotation {
     configuration: &'static str,
 }
 
+/// The folder of the controllers of workloads.
+pub const WORKLOADS: &str = "workload-controllers";
+/// The name of Karpenter, and its folder.
+pub const KARPENTER: &str = "karpenter";
+
 /// Where the controllers expect the Secret, whatever their flags.
 const MOUNTED: &str = "/tmp/k8s-webhook-server/serving-certs";
 
@@ -46,13 +56,14 @@ struct Launch<'a> {
 }
 
 /// All controllers.
-pub const DEFINITIONS: [Definition; 6] = [
+pub const DEFINITIONS: [Definition; 7] = [
     Definition {
         name: "jobset",
         title: "JobSet",
         module: "sigs.k8s.io/jobset",
+        built_by: WORKLOADS,
         package: "sigs.k8s.io/jobset",
-        crds: "config/components/crd/bases",
+        crds: &["config/components/crd/bases"],
         webhooks: Some("config/components/webhook/manifests.yaml"),
         rotation: None,
         arguments: |launch| configured(launch, "config.jobset.x-k8s.io/v1alpha1"),
@@ -61,8 +72,9 @@ pub const DEFINITIONS: [Definition; 6] = [
         name: "lws",
         title: "LeaderWorkerSet",
         module: "sigs.k8s.io/lws",
+        built_by: WORKLOADS,
         package: "sigs.k8s.io/lws/cmd",
-        crds: "config/crd/bases",
+        crds: &["config/crd/bases"],
         webhooks: Some("config/webhook/manifests.yaml"),
         rotation: None,
         arguments: |launch| configured(launch, "config.lws.x-k8s.io/v1alpha1"),
@@ -71,8 +83,9 @@ pub const DEFINITIONS: [Definition; 6] = [
         name: "kuberay",
         title: "KubeRay",
         module: "github.com/ray-project/kuberay/ray-operator",
+        built_by: WORKLOADS,
         package: "github.com/ray-project/kuberay/ray-operator",
-        crds: "config/crd/bases",
+        crds: &["config/crd/bases"],
         webhooks: None,
         rotation: None,
         arguments: |launch| {
@@ -86,8 +99,9 @@ pub const DEFINITIONS: [Definition; 6] = [
         name: "mpi-operator",
         title: "MPI operator",
         module: "github.com/kubeflow/mpi-operator",
+        built_by: WORKLOADS,
         package: "github.com/kubeflow/mpi-operator/cmd/mpi-operator",
-        crds: "manifests/base/kubeflow.org_mpijobs.yaml",
+        crds: &["manifests/base/kubeflow.org_mpijobs.yaml"],
         webhooks: None,
         rotation: None,
         arguments: |launch| {
@@ -98,8 +112,9 @@ pub const DEFINITIONS: [Definition; 6] = [
         name: "training-operator",
         title: "Kubeflow training operator",
         module: "github.com/kubeflow/training-operator",
+        built_by: WORKLOADS,
         package: "github.com/kubeflow/training-operator/cmd/training-operator.v1",
-        crds: "manifests/base/crds",
+        crds: &["manifests/base/crds"],
         webhooks: None,
         rotation: Some(Rotation {
             namespace: "kubeflow",
@@ -124,8 +139,9 @@ pub const DEFINITIONS: [Definition; 6] = [
         name: "trainer",
         title: "Kubeflow Trainer",
         module: "github.com/kubeflow/trainer/v2",
+        built_by: WORKLOADS,
         package: "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
-        crds: "manifests/base/crds",
+        crds: &["manifests/base/crds"],
         webhooks: None,
         rotation: Some(Rotation {
             namespace: "kubeflow-system",
@@ -140,6 +156,7 @@ pub const DEFINITIONS: [Definition; 6] = [
             ]
         },
     },
+    karpenter::DEFINITION,
 ];
 
 /// Writes a configuration of the form that JobSet and LeaderWorkerSet share, and names it.
@@ -159,7 +176,7 @@ fn configured(launch: &Launch<'_>, api_version: &str) -> Vec<String> {
 
 /// Where the built programs are, below the folder of the control plane's programs.
 pub fn folder(programs: &Path) -> PathBuf {
-    programs.join("workload-controllers")
+    programs.join("third-party")
 }
 
 /// A running controller; dropping it stops it.
@@ -207,7 +224,9 @@ impl Controller {
         }
         let kubeconfig = plane.kubeconfig_file().display().to_string();
         let arguments = (definition.arguments)(&Launch { kubeconfig, folder: &folder, port });
-        let process = Process::start(&program, &arguments, &folder).map_err(system("start"))?;
+        let environment = [("KUBECONFIG", plane.kubeconfig_file())];
+        let process =
+            Process::start_in(&environment, &program, &arguments, &folder).map_err(system("start"))?;
         Ok(Self { definition, version: version.trim().to_owned(), process, objects })
     }
 
