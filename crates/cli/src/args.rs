@@ -19,7 +19,7 @@ pub(crate) use simulate::Simulate;
 pub(crate) use snapshot::Snapshot;
 #[cfg(feature = "embedded")]
 pub(crate) use up::Up;
-pub(crate) use view::{Jobs, Nodes, Queues, View, Why};
+pub(crate) use view::{Jobs, Nodes, Queues, Top, View, Why};
 pub(crate) use what_if::WhatIf;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -54,6 +54,8 @@ pub(crate) enum Command {
     Jobs(Jobs),
     /// Display the nodes of a cluster with the allocation of each GPU.
     Nodes(Nodes),
+    /// Display queues, nodes with their GPUs, and pending pod groups on one live screen.
+    Top(Top),
     /// Explain why a pod group, pod or workload is pending: every reason with its numbers and a hint.
     Why(Why),
     /// Predict what workloads or changes of queues, nodes and configuration would do, without writing anything.

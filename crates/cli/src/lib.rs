@@ -15,6 +15,7 @@ mod plan;
 mod render;
 mod simulate;
 mod snapshot;
+mod top;
 #[cfg(feature = "embedded")]
 mod up;
 mod view;
@@ -63,6 +64,7 @@ fn perform(args: Args, extensions: &Extensions) -> Result<ExitCode> {
         Command::Queues(args) => view::run(&args.view, view::Subject::Queues(&args), plugins),
         Command::Jobs(args) => view::run(&args.view, view::Subject::Jobs(&args), plugins),
         Command::Nodes(args) => view::run(&args.view, view::Subject::Nodes(&args.names), plugins),
+        Command::Top(args) => top::run(&args, plugins),
         Command::Why(args) => view::run(&args.view, view::Subject::Why(&args.name), plugins),
         Command::WhatIf(args) => what_if::run(&args, plugins),
         Command::Plan(args) => plan::run(&args, plugins),

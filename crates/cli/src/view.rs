@@ -3,25 +3,28 @@
 //! `kai_view` reads everything that the scheduler reads through the API and plans one cycle on it; this module prints its
 //! view models as tables or JSON, once or repeatedly. No scheduler has to run.
 
-mod age;
+pub(crate) mod age;
 pub(crate) mod connection;
 mod jobs;
-mod nodes;
+pub(crate) mod nodes;
 mod output;
 mod queues;
 mod usage;
 pub(crate) mod why;
 
 use crate::args;
+use crate::top::{self, State};
 use anyhow::{Context, Result};
 use connection::Connection;
 use kai_components::config;
 use kai_components::signals::ShutdownSignals;
 use kai_engine::plugin::PluginSet;
+use kai_view::reader::Stale;
 use kai_view::{ClusterReader, ClusterView};
 use output::Output;
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -39,8 +42,8 @@ pub(crate) enum Subject<'a> {
 }
 
 /// A view model as text and as JSON.
-struct Rendered {
-    text: String,
+pub(crate) struct Rendered {
+    pub(crate) text: String,
     /// Without ages and other values that change with time alone.
     json: Value,
 }
@@ -76,7 +79,11 @@ pub(crate) fn run(args: &args::View, subject: Subject<'_>, plugins: &PluginSet) 
     let runtime = runtime.context("cannot start the async runtime")?;
     runtime.block_on(async {
         let (connection, mut reader) = Connection::read(&args.cluster, options, plugins).await?;
-        if args.watch {
+        if let Some(state) = screen(args, subject) {
+            // A name that does not exist is an error.
+            render(subject, &connection, &mut reader, RowLimit::Unlimited).await?;
+            top::show(state, &args.cluster.kubeconfig, &connection, reader).await
+        } else if args.watch {
             watch(args, subject, &connection, &mut reader).await
         } else {
             let rendered = render(subject, &connection, &mut reader, RowLimit::Unlimited).await?;
@@ -84,6 +91,20 @@ pub(crate) fn run(args: &args::View, subject: Subject<'_>, plugins: &PluginSet) 
         }
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The screen of `--watch` on a terminal; `None` where text is printed.
+fn screen(args: &args::View, subject: Subject<'_>) -> Option<State> {
+    let is_interactive = crate::is_terminal(&std::io::stdout()) && crate::is_terminal(&std::io::stdin());
+    if !args.watch || args.json || !is_interactive {
+        return None;
+    }
+    match subject {
+        Subject::Queues(args) => (!args.usage).then(State::queues),
+        Subject::Jobs(args) => Some(State::jobs(args)),
+        Subject::Nodes(names) => Some(State::nodes(names)),
+        Subject::Why(_) => None,
+    }
 }
 
 /// Prints what has changed, until a signal.
@@ -102,6 +123,7 @@ async fn watch(
     let mut signals = ShutdownSignals::listen()?;
     let mut ticks = tokio::time::interval(REFRESH_INTERVAL);
     let mut refreshes = 0;
+    let mut is_stale = false;
     loop {
         tokio::select! {
             biased;
@@ -109,6 +131,7 @@ async fn watch(
             _ = ticks.tick() => {}
         }
         let has_events = reader.apply_events();
+        report_staleness(reader, &mut is_stale)?;
         refreshes += 1;
         if !has_events && refreshes < REFRESHES_MAX {
             continue;
@@ -126,6 +149,21 @@ async fn watch(
             shown = next.json;
         }
     }
+}
+
+/// Says when the cluster can no longer be watched, and when it can again: what is printed would look current.
+fn report_staleness(reader: &mut ClusterReader, is_stale: &mut bool) -> Result<()> {
+    let stale = reader.stale();
+    if stale.is_some() == *is_stale {
+        return Ok(());
+    }
+    *is_stale = stale.is_some();
+    let text = match stale {
+        Some(Stale { since, why, .. }) => format!("warning: what is shown is stale since {since}: {why}"),
+        None => "what is shown is current again".to_owned(),
+    };
+    writeln!(anstream::stderr(), "{text}")?;
+    Ok(())
 }
 
 async fn render(

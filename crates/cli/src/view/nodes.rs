@@ -1,6 +1,6 @@
 //! `kai nodes`: nodes with one cell per GPU, and what is allocated of CPU and memory.
 
-mod cells;
+pub(crate) mod cells;
 
 use super::{Rendered, RowLimit};
 use crate::render::{amount, table_of};

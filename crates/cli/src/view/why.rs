@@ -15,7 +15,7 @@ use kai_view::why::{
 };
 use std::fmt::Write as _;
 
-pub(super) async fn render(
+pub(crate) async fn render(
     reader: &mut ClusterReader,
     connection: &Connection,
     name: &str,
