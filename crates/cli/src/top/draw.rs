@@ -17,7 +17,13 @@ const WIDE: u16 = 116;
 /// Rows of a pane below which only the one in focus is shown.
 const PANE_HEIGHT_MIN: u16 = 5;
 
-pub(super) fn screen(area: Rect, buffer: &mut Buffer, overview: &Overview, now: Timestamp, state: &mut State) {
+pub(super) fn screen(
+    area: Rect,
+    buffer: &mut Buffer,
+    overview: &Overview,
+    now: Timestamp,
+    state: &mut State,
+) {
     if area.height < 4 || area.width < 20 {
         put(buffer, area.x, area.y, area.width, &Line::raw("the terminal is too small"), Align::Left);
         return;
@@ -207,7 +213,8 @@ fn draw_pane(kind: PaneKind, area: Rect, buffer: &mut Buffer, overview: &Overvie
 /// The line above a pane: its title, and the legend where it fits.
 fn rule(area: Rect, buffer: &mut Buffer, title: &str, order: &str, legend: &str, is_focused: bool) {
     let dim = Style::new().add_modifier(Modifier::DIM);
-    let strong = if is_focused { Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD) } else { Style::new() };
+    let strong =
+        if is_focused { Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD) } else { Style::new() };
     buffer.set_string(area.x, area.y, "─".repeat(usize::from(area.width)), dim);
     let mut line = Line::styled(format!("{title} "), strong);
     let room = usize::from(area.width);

@@ -193,10 +193,7 @@ fn colour(colour: Option<AnsiColor>) -> Color {
 pub(super) fn gpus(overview: &Overview) -> (String, usize) {
     let nodes = &overview.nodes.nodes;
     let used = nodes.iter().map(|node| node.gpus.used.value).sum();
-    (
-        amount::text(QueueResource::Gpu, used),
-        nodes.iter().map(|node| node.gpus.total).sum(),
-    )
+    (amount::text(QueueResource::Gpu, used), nodes.iter().map(|node| node.gpus.total).sum())
 }
 
 /// Some of its pods are not placed.
@@ -271,7 +268,8 @@ fn state_colour(state: GroupState) -> Color {
 /// The GPUs of a node one by one, for its own page.
 pub(super) fn node_text(node: &NodeView) -> String {
     use kai_view::nodes::gpus::Gpu;
-    let of = |Allocation { used, allocatable }| format!("{} of {}", amount::of(used), amount::of(allocatable));
+    let of =
+        |Allocation { used, allocatable }| format!("{} of {}", amount::of(used), amount::of(allocatable));
     let mut lines = vec![
         format!("node `{}`: {}", node.name, node.status.join(", ")),
         format!("CPU {}, memory {}, {} pods", of(node.cpu), of(node.memory), node.pods),

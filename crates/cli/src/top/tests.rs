@@ -43,9 +43,7 @@ fn node(name: &str, ready: &str) -> Node {
 fn group(store: &mut Store, name: &str, queue: &str, min: u32, minutes: i64) {
     let created = (NOW + Span::from_secs(-60 * minutes)).to_string();
     let metadata = json!({"namespace": "team", "name": name, "creationTimestamp": created});
-    store.apply(read::<PodGroup>(
-        json!({"metadata": metadata, "spec": {"queue": queue, "minMember": min}}),
-    ));
+    store.apply(read::<PodGroup>(json!({"metadata": metadata, "spec": {"queue": queue, "minMember": min}})));
 }
 
 /// Pods of a group on nodes, or pending without one.
@@ -116,7 +114,9 @@ fn state() -> State {
         queue: None,
         config: None,
     };
-    State { cluster: "https://10.0.0.1:6443 (lab)".to_owned(), ..State::top(&args) }
+    let mut state = State::top(&args);
+    "https://10.0.0.1:6443 (lab)".clone_into(&mut state.cluster);
+    state
 }
 
 fn screen(overview: &Overview, state: &mut State, width: u16, height: u16) -> String {
@@ -155,7 +155,20 @@ fn screen_fits_terminals_of_several_sizes() {
 }
 
 fn jobs() -> State {
-    State { pending_only: false, panes: vec![state::PaneKind::Groups], focus: 0, title: "kai jobs", ..state() }
+    let args = args::Jobs {
+        namespace: None,
+        queue: None,
+        view: args::View {
+            cluster: args::Cluster {
+                kubeconfig: args::Kubeconfig { kubeconfig: None, context: None },
+                node_pool: None,
+            },
+            json: false,
+            watch: true,
+            config: None,
+        },
+    };
+    State::jobs(&args)
 }
 
 #[test]
@@ -205,7 +218,8 @@ fn selection_follows_its_object_and_enter_explains_it() {
 #[test]
 fn filter_selects_a_queue_a_namespace_or_names() {
     let overview = overview();
-    let mut state = State { pending_only: false, ..state() };
+    let mut state = state();
+    state.pending_only = false;
     type_text(&mut state, &overview, "/queue:research");
     press(&mut state, &overview, KeyCode::Enter);
     let text = screen(&overview, &mut state, 100, 30);
@@ -234,7 +248,10 @@ fn keys_sort_and_switch_panes_and_resources() {
     assert!(text.contains("by used") && busy < idle, "{text}");
     type_text(&mut state, &overview, "S");
     let text = screen(&overview, &mut state, 100, 40);
-    assert!(text.contains("by used reversed") && text.find("vision") < text.find("language-models"), "{text}");
+    assert!(
+        text.contains("by used reversed") && text.find("vision") < text.find("language-models"),
+        "{text}"
+    );
     type_text(&mut state, &overview, "r");
     assert!(screen(&overview, &mut state, 100, 40).contains("CPU cores"));
     press(&mut state, &overview, KeyCode::Char('2'));

@@ -107,7 +107,8 @@ fn shared(cluster: &Cluster, node: &Node) -> Vec<Gpu> {
         })
         .collect();
     all.sort_unstable_by(|one, other| other.0.cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
-    let cell = |(part, group, releasing, drained, pods)| Gpu::Shared { group, part, releasing, drained, pods };
+    let cell =
+        |(part, group, releasing, drained, pods)| Gpu::Shared { group, part, releasing, drained, pods };
     all.into_iter().map(cell).collect()
 }
 
