@@ -18,7 +18,7 @@ pub(crate) use migrate::{Migrate, MigrateCheck, MigrateCommand};
 pub(crate) use simulate::Simulate;
 pub(crate) use snapshot::Snapshot;
 #[cfg(feature = "embedded")]
-pub(crate) use up::Up;
+pub(crate) use up::{Down, Up};
 pub(crate) use view::{Jobs, Nodes, Queues, Top, View, Why};
 pub(crate) use what_if::WhatIf;
 
@@ -48,6 +48,9 @@ pub(crate) enum Command {
     #[cfg(feature = "embedded")]
     /// Run a cluster with simulated nodes and all components in this process, for use with kubectl.
     Up(Up),
+    #[cfg(feature = "embedded")]
+    /// Stop the cluster that `kai up --detach` has started.
+    Down(Down),
     /// Display the queues of a cluster: quota, limit, fair share, usage and pending requests.
     Queues(Queues),
     /// Display the pod groups of a cluster: state, pods, age, and why they are pending.

@@ -60,6 +60,8 @@ fn perform(args: Args, extensions: &Extensions) -> Result<ExitCode> {
     match args.command {
         #[cfg(feature = "embedded")]
         Command::Up(args) => up::run(&args, extensions),
+        #[cfg(feature = "embedded")]
+        Command::Down(args) => up::down(&args).map(|()| ExitCode::SUCCESS),
         Command::Component(component) => component.run(extensions).map(|()| ExitCode::SUCCESS),
         Command::Queues(args) => view::run(&args.view, view::Subject::Queues(&args), plugins),
         Command::Jobs(args) => view::run(&args.view, view::Subject::Jobs(&args), plugins),

@@ -53,9 +53,17 @@ pub(crate) fn run(args: &args::Top, plugins: &PluginSet) -> Result<ExitCode> {
     runtime.block_on(async {
         let (connection, reader) = Connection::read(&args.cluster, options, plugins).await?;
         let state = State::top(args);
-        show(state, &args.cluster.kubeconfig, &connection, reader).await
+        show(state, &args.cluster.kubeconfig, &connection, reader).await.map(|_| ())
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// How the user left the screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    Closed,
+    /// By Ctrl-C, a signal, or the end of the terminal.
+    Interrupted,
 }
 
 /// Shows the screen until it is quit or a signal arrives.
@@ -64,7 +72,7 @@ pub(crate) async fn show(
     kubeconfig: &args::Kubeconfig,
     connection: &Connection,
     mut reader: ClusterReader,
-) -> Result<()> {
+) -> Result<Left> {
     state.cluster = match context(kubeconfig) {
         Some(context) => format!("{} ({context})", connection.url),
         None => connection.url.clone(),
@@ -83,18 +91,20 @@ pub(crate) async fn show(
             .context("cannot draw on the terminal")?;
         tokio::select! {
             biased;
-            () = signals.wait() => return Ok(()),
+            () = signals.wait() => return Ok(Left::Interrupted),
             input = screen.input.recv() => match input {
                 Some(Input::Key(key)) => match state.press(key, &overview) {
                     Action::None => {}
-                    Action::Quit => return Ok(()),
+                    Action::Quit => return Ok(Left::Closed),
+                    Action::Interrupt => return Ok(Left::Interrupted),
                     Action::Explain(group) => match explain(&mut reader, connection, &group).await {
                         Ok(page) => state.page = Some(page),
                         Err(error) => state.notice = Some(format!("{error:#}")),
                     },
                 },
                 Some(Input::Resized) => {}
-                None => return Ok(()),
+                // The terminal is gone.
+                None => return Ok(Left::Interrupted),
             },
             _ = ticks.tick() => {
                 let has_events = reader.apply_events();

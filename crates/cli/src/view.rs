@@ -82,7 +82,7 @@ pub(crate) fn run(args: &args::View, subject: Subject<'_>, plugins: &PluginSet) 
         if let Some(state) = screen(args, subject) {
             // A name that does not exist is an error.
             render(subject, &connection, &mut reader, RowLimit::Unlimited).await?;
-            top::show(state, &args.cluster.kubeconfig, &connection, reader).await
+            top::show(state, &args.cluster.kubeconfig, &connection, reader).await.map(|_| ())
         } else if args.watch {
             watch(args, subject, &connection, &mut reader).await
         } else {

@@ -58,7 +58,10 @@ pub(crate) struct State {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Action {
     None,
+    /// Close the screen.
     Quit,
+    /// Stop what runs behind it too.
+    Interrupt,
     /// The text of `kai why` for this group.
     Explain(String),
 }
@@ -68,6 +71,15 @@ impl State {
         let panes = vec![PaneKind::Queues, PaneKind::Nodes, PaneKind::Groups];
         let filter = Filter::of(args.namespace.as_deref(), args.queue.as_deref());
         Self { filter, pending_only: true, focus: 2, ..Self::new("kai top", panes) }
+    }
+
+    /// That of `kai up`.
+    #[cfg(feature = "embedded")]
+    pub(crate) fn up() -> Self {
+        let panes = vec![PaneKind::Queues, PaneKind::Nodes, PaneKind::Groups];
+        let mut state = Self { focus: 2, ..Self::new("kai up", panes) };
+        state.notice = Some("Ctrl-C stops the cluster; q closes this screen".to_owned());
+        state
     }
 
     pub(crate) fn queues() -> Self {
@@ -129,7 +141,7 @@ impl State {
 
     pub(super) fn press(&mut self, key: KeyEvent, overview: &Overview) -> Action {
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
-            return Action::Quit;
+            return Action::Interrupt;
         }
         self.notice = None;
         if self.input.is_some() {

@@ -212,7 +212,7 @@ fn selection_follows_its_object_and_enter_explains_it() {
     assert!(state.page.is_none());
     assert_eq!(press(&mut state, &overview, KeyCode::Char('q')), Action::Quit);
     let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-    assert_eq!(state.press(interrupt, &overview), Action::Quit);
+    assert_eq!(state.press(interrupt, &overview), Action::Interrupt);
 }
 
 #[test]
