@@ -217,9 +217,9 @@ fn rule(area: Rect, buffer: &mut Buffer, title: &str, order: &str, legend: &str,
         if is_focused { Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD) } else { Style::new() };
     buffer.set_string(area.x, area.y, "─".repeat(usize::from(area.width)), dim);
     let mut line = Line::styled(format!("{title} "), strong);
-    let room = usize::from(area.width);
+    let available = usize::from(area.width);
     for more in [order, legend] {
-        if line.width() + more.chars().count() + 4 <= room && !more.is_empty() {
+        if line.width() + more.chars().count() + 4 <= available && !more.is_empty() {
             line.push_span(Span::styled(format!("── {more} "), dim));
         }
     }

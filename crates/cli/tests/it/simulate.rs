@@ -120,7 +120,7 @@ fn html_is_self_contained_and_escapes_names() {
     };
     for chart in &charts {
         let lines = chart["series"].as_array().expect("it has series").len();
-        assert_eq!(styles(chart).len(), lines, "lines that coincide can be told apart");
+        assert_eq!(styles(chart).len(), lines, "lines that coincide are drawn differently");
     }
 }
 
