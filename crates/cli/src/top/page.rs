@@ -67,6 +67,7 @@ impl Page {
     }
 
     /// `false` closes it.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "most keys do nothing")]
     pub(super) fn press(&mut self, key: KeyEvent) -> bool {
         let (visible, all) = self.drawn;
         let last = all.saturating_sub(visible);

@@ -100,7 +100,7 @@ fn queues(overview: &Overview, state: &State) -> Pane {
         QueueResource::Memory => " of memory",
     };
     Pane {
-        title: format!("{} of {of}{unit}", counted(queues.len(), all.len())),
+        title: format!("{}, {of}{unit}", counted(queues.len(), all.len())),
         legend: bar::LEGEND,
         table: Table { columns, rows: queues.into_iter().map(row).collect() },
         empty: "No queues",
@@ -185,7 +185,7 @@ fn colour(colour: Option<AnsiColor>) -> Color {
         Some(AnsiColor::Magenta) => Color::Magenta,
         Some(AnsiColor::Red) => Color::Red,
         Some(AnsiColor::Yellow) => Color::Yellow,
-        _ => Color::Reset,
+        Some(_) | None => Color::Reset,
     }
 }
 
@@ -240,7 +240,7 @@ fn groups(overview: &Overview, state: &State) -> Pane {
         Column::number("RUN/MIN", 4),
         Column::number("PODS", 7),
         Column::number("AGE", 5),
-        Column::rest("REASON", 0, 24, u16::MAX),
+        Column::rest("REASON", 0, 36, u16::MAX),
     ];
     let waiting = all.iter().filter(|group| is_waiting(group)).count();
     let title = if state.pending_only {

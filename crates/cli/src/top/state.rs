@@ -139,6 +139,7 @@ impl State {
         orders.get(self.view(kind).order).copied().unwrap_or_default()
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "most keys do nothing")]
     pub(super) fn press(&mut self, key: KeyEvent, overview: &Overview) -> Action {
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
             return Action::Interrupt;
@@ -189,6 +190,7 @@ impl State {
         Action::None
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "most keys do nothing")]
     fn scroll(&mut self, code: KeyCode, overview: &Overview) {
         let kind = self.focused();
         let rows = pane(kind, overview, self).table.rows;
@@ -228,6 +230,7 @@ impl State {
         Action::None
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "most keys do nothing")]
     fn type_filter(&mut self, key: KeyEvent) {
         let Some(input) = &mut self.input else { return };
         match key.code {

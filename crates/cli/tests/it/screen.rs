@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -30,7 +30,7 @@ struct InTerminal {
 }
 
 impl InTerminal {
-    fn start(args: &[&str], kubeconfig: &PathBuf) -> Self {
+    fn start(args: &[&str], kubeconfig: &Path) -> Self {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("there are pseudo-terminals");
         grantpt(&ours).expect("it is ours");
         unlockpt(&ours).expect("it is ours");

@@ -113,8 +113,8 @@ mod tests {
     #[test]
     fn only_changes_are_kept_and_the_last_value_holds_until_the_end() {
         let chart = chart(vec![0.0, 1.0, 2.0, 3.0], vec![4.0, 4.0, 5.0, 5.0]).thinned();
-        assert_eq!(chart.seconds, [0.0, 2.0, 4.0]);
-        assert_eq!(chart.series[0].values, [4.0, 5.0, 5.0]);
+        assert_eq!(format!("{:?}", chart.seconds), "[0.0, 2.0, 4.0]");
+        assert_eq!(format!("{:?}", chart.series[0].values), "[4.0, 5.0, 5.0]");
     }
 
     #[test]
@@ -122,6 +122,6 @@ mod tests {
         let seconds: Vec<f64> = (0..100_000).map(f64::from).collect();
         let values = (0..100_000).map(|at| f64::from(at % 5)).collect();
         assert!(chart(seconds, values).thinned().seconds.len() <= POINTS_MAX + 1);
-        assert_eq!(chart(Vec::new(), Vec::new()).thinned().seconds, [0.0; 0]);
+        assert!(chart(Vec::new(), Vec::new()).thinned().seconds.is_empty());
     }
 }
