@@ -57,7 +57,11 @@ fn pods(store: &mut Store, group: &str, gpus: &str, places: &[&str]) {
             (json!({"pod-group-name": group}), json!({"nvidia.com/gpu": gpus}), json!({}))
         };
         let phase = if place.is_empty() { "Pending" } else { "Running" };
-        let requests = json!({"cpu": "1", "memory": "1Gi"});
+        let mut requests = json!({"cpu": "1", "memory": "1Gi"});
+        if let Some(gpus) = limits.get("nvidia.com/gpu") {
+            // As the API server does.
+            requests["nvidia.com/gpu"] = gpus.clone();
+        }
         store.apply(read::<Pod>(json!({
             "metadata": {
                 "namespace": "team", "name": format!("{group}-{index}"), "uid": format!("{group}-{index}"),
