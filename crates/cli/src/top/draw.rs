@@ -142,7 +142,7 @@ fn layout(area: Rect, buffer: &mut Buffer, overview: &Overview, state: &State) -
     }
     if area.height < count * PANE_HEIGHT_MIN {
         tabs(Rect { height: 1, ..area }, buffer, state);
-        let area = Rect { y: area.y + 1, height: area.height - 1, ..area };
+        let area = Rect { y: area.y + 1, height: area.height.saturating_sub(1), ..area };
         return vec![(state.focused(), area)];
     }
     let mut heights = vec![PANE_HEIGHT_MIN; state.panes.len()];
@@ -184,6 +184,9 @@ fn tabs(area: Rect, buffer: &mut Buffer, state: &State) {
 }
 
 fn draw_pane(kind: PaneKind, area: Rect, buffer: &mut Buffer, overview: &Overview, state: &mut State) {
+    if area.height == 0 {
+        return;
+    }
     let Pane { title, legend, table, empty } = pane(kind, overview, state);
     let is_focused = kind == state.focused();
     let label = match kind {
@@ -194,7 +197,7 @@ fn draw_pane(kind: PaneKind, area: Rect, buffer: &mut Buffer, overview: &Overvie
     let reversed = if state.view(kind).reversed { " reversed" } else { "" };
     let rows = table.rows.len();
     rule(area, buffer, &format!("{label} {title}"), &format!("by {order}{reversed}"), legend, is_focused);
-    let inner = Rect { y: area.y + 1, height: area.height - 1, ..area };
+    let inner = Rect { y: area.y + 1, height: area.height.saturating_sub(1), ..area };
     let mut scroll = state.view(kind).scroll.clone();
     if rows == 0 {
         put(buffer, inner.x, inner.y, inner.width, &Line::styled(empty, Modifier::DIM), Align::Left);
@@ -227,7 +230,7 @@ fn rule(area: Rect, buffer: &mut Buffer, title: &str, order: &str, legend: &str,
 }
 
 fn draw_page(area: Rect, buffer: &mut Buffer, page: &mut Page) {
-    let inner = Rect { y: area.y + 1, height: area.height - 1, ..area };
+    let inner = Rect { y: area.y + 1, height: area.height.saturating_sub(1), ..area };
     page.draw(inner, buffer);
     rule(area, buffer, &page.title, "", &page.position().unwrap_or_default(), true);
 }

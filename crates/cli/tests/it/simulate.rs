@@ -95,7 +95,6 @@ fn html_is_self_contained_and_escapes_names() {
     for present in [
         "prefers-color-scheme: dark",
         "&lt;b&gt;&amp;",
-        
         "Evicted pods",
         "lab/sweep",
         "fair share",
