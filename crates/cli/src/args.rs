@@ -20,8 +20,8 @@ pub(crate) use simulate::Simulate;
 pub(crate) use snapshot::Snapshot;
 pub(crate) use tools::{Completion, Man, Schema, Shell, Subject, Version, VersionFormat};
 #[cfg(feature = "embedded")]
-pub(crate) use up::Up;
-pub(crate) use view::{Jobs, Nodes, OutputFormat, Queues, Selector, View, Why};
+pub(crate) use up::{Down, Up};
+pub(crate) use view::{Jobs, Nodes, OutputFormat, Queues, Selector, Top, View, Why};
 pub(crate) use what_if::WhatIf;
 
 use crate::invocation::Invocation;
@@ -63,12 +63,17 @@ pub(crate) enum Command {
     #[cfg(feature = "embedded")]
     /// Run a cluster with simulated nodes and all components in this process, for use with kubectl.
     Up(Up),
+    #[cfg(feature = "embedded")]
+    /// Stop the cluster that `kai up --detach` has started.
+    Down(Down),
     /// Display the queues of a cluster: quota, limit, fair share, usage and pending requests.
     Queues(Queues),
     /// Display the pod groups of a cluster: state, pods, age, and why they are pending.
     Jobs(Jobs),
     /// Display the nodes of a cluster with the allocation of each GPU.
     Nodes(Nodes),
+    /// Display queues, nodes with their GPUs, and pending pod groups on one live screen.
+    Top(Top),
     /// Explain why a pod group, pod or workload is pending: every reason with its numbers and a hint.
     Why(Why),
     /// Predict what workloads or changes of queues, nodes and configuration would do, without writing anything.

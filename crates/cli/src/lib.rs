@@ -21,6 +21,7 @@ mod schema;
 mod simulate;
 mod snapshot;
 mod terminal;
+mod top;
 #[cfg(feature = "embedded")]
 mod up;
 mod version;
@@ -75,10 +76,13 @@ fn perform(args: Args, extensions: &Extensions) -> Result<ExitCode> {
     match args.command {
         #[cfg(feature = "embedded")]
         Command::Up(args) => up::run(&args, extensions),
+        #[cfg(feature = "embedded")]
+        Command::Down(args) => up::down(&args).map(|()| ExitCode::SUCCESS),
         Command::Component(component) => component.run(extensions).map(|()| ExitCode::SUCCESS),
         Command::Queues(args) => view::run(&args.view, view::Subject::Queues(&args), plugins),
         Command::Jobs(args) => view::run(&args.view, view::Subject::Jobs(&args), plugins),
         Command::Nodes(args) => view::run(&args.view, view::Subject::Nodes(&args), plugins),
+        Command::Top(args) => top::run(&args, plugins),
         Command::Why(args) => view::run(&args.view, view::Subject::Why(&args), plugins),
         Command::WhatIf(args) => what_if::run(&args, plugins),
         Command::Plan(args) => plan::run(&args, plugins),

@@ -4,6 +4,7 @@
 //! components, writes a kubeconfig, shows a status line, and saves the state at the end with `--save`.
 
 mod admission;
+mod detached;
 mod existing_cluster;
 mod kubeconfig;
 mod nodes;
@@ -12,13 +13,19 @@ mod state;
 mod status_line;
 mod workload_kinds;
 
+pub(crate) use detached::down;
+
 use crate::args;
 use crate::embedded;
 use crate::progress::Progress;
+use crate::top::{self, Left, State};
+use crate::view::connection::{Connection, scheduler_options};
 use anyhow::{Context, Result, anyhow};
+use detached::Registered;
 use kai_components::signals::ShutdownSignals;
 use kai_components::supervisor::Restarts;
 use kai_components::{ComponentOptions, Extensions, install};
+use kai_runtime::log::{self, Format};
 use kai_scheduler::usage::Source;
 use kai_sim::cluster::Error;
 use kai_sim::{Cluster, NodeGroup};
@@ -38,16 +45,28 @@ pub(crate) fn run(args: &args::Up, extensions: &Extensions) -> Result<ExitCode> 
         return existing_cluster::run(args, kubeconfig, extensions);
     }
     let nodes = nodes::requested(args)?;
-    let kubeconfig =
-        args.kubeconfig.clone().unwrap_or_else(|| kubeconfig::default_path(|name| std::env::var_os(name)));
-    // Commands in other directories use the path that is printed.
-    let kubeconfig = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
+    let kubeconfig = kubeconfig_path(args.kubeconfig.as_deref());
     kubeconfig::check(&kubeconfig)?;
+    if args.detach {
+        detached::start(&kubeconfig)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.verbose > 0 {
+        // As `-v` of the components: 3 logs changes, 4 decisions.
+        log::start(log::level_of_verbosity(2 + i32::from(args.verbose.min(6))), Format::Text);
+    }
     let saving = args.save.as_deref().map(Saving::prepare).transpose()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.context("cannot start the async runtime")?;
     runtime.block_on(run_cluster(args, extensions, nodes, kubeconfig, saving))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The kubeconfig of the cluster; commands in other directories use the path that is printed.
+fn kubeconfig_path(given: Option<&Path>) -> PathBuf {
+    let path =
+        given.map_or_else(|| kubeconfig::default_path(|name| std::env::var_os(name)), Path::to_path_buf);
+    std::path::absolute(&path).unwrap_or(path)
 }
 
 async fn run_cluster(
@@ -57,6 +76,7 @@ async fn run_cluster(
     path: PathBuf,
     saving: Option<Saving>,
 ) -> Result<()> {
+    let mut registered = args.detached.then(|| Registered::lock(&path)).transpose()?;
     let seed = random_seed()?;
     let restarts = Restarts::default();
     let nodes_of = |nodes: &[NodeGroup]| nodes.iter().map(|group| group.count).sum::<usize>();
@@ -77,9 +97,15 @@ async fn run_cluster(
     let kubeconfig = Kubeconfig::write(path, listening)?;
     let mut status = StatusLine::start(cluster.api()).await;
     drop(progress);
-    crate::print(&(notes + &welcome(&status.counts(), kubeconfig.path(), &listening.url(), args)))?;
+    if !args.quiet {
+        crate::print(&(notes + &welcome(&status.counts(), kubeconfig.path(), &listening.url(), args)))?;
+    }
+    if let Some(registered) = &mut registered {
+        registered.ready(&listening.url())?;
+    }
+    let is_stopped = shows_screen(args) && Box::pin(screen(args, extensions, kubeconfig.path())).await?;
     let mut ticks = tokio::time::interval(status_line::REFRESH_INTERVAL);
-    loop {
+    while !is_stopped {
         tokio::select! {
             biased;
             () = signals.wait() => break,
@@ -87,12 +113,17 @@ async fn run_cluster(
                 for notice in restarts.take() {
                     status.print(&notice);
                 }
-                status.show();
+                if !args.quiet {
+                    status.show();
+                }
             }
         }
     }
     status.finish();
     kubeconfig.remove();
+    if let Some(registered) = registered {
+        registered.remove();
+    }
     let server = cluster.server().clone();
     cluster.stop().await;
     if let Some(saving) = saving {
@@ -100,6 +131,28 @@ async fn run_cluster(
         crate::print(&format!("state saved to {0}; hint: kai up --load {0}\n", saving.path().display()))?;
     }
     crate::print("cluster stopped\n")
+}
+
+/// Whether the cluster is shown as `kai top` does, instead of a line per change.
+fn shows_screen(args: &args::Up) -> bool {
+    let is_interactive = crate::is_terminal(&std::io::stdout()) && crate::is_terminal(&std::io::stdin());
+    is_interactive && !args.quiet && args.verbose == 0 && !args.detached
+}
+
+/// Shows the cluster until the screen is closed; `true` if the cluster is to be stopped too.
+async fn screen(args: &args::Up, extensions: &Extensions, path: &Path) -> Result<bool> {
+    let kubeconfig = args::Kubeconfig { kubeconfig: Some(path.to_owned()), context: None };
+    let cluster = args::Cluster { kubeconfig, node_pool: None };
+    let mut options = scheduler_options(&cluster);
+    if let Some(path) = &args.config {
+        options.config = kai_components::config::read(path, &extensions.scheduler)?;
+    }
+    let (connection, reader) = Connection::read(&cluster, options, &extensions.scheduler).await?;
+    let left = top::show(State::up(), &cluster.kubeconfig, &connection, reader).await?;
+    if left == Left::Closed {
+        crate::print("The cluster is still running.\n")?;
+    }
+    Ok(left == Left::Interrupted)
 }
 
 /// Starts the cluster, and installs KAI's objects and components.

@@ -3,10 +3,10 @@
 //! `kai_view` reads everything that the scheduler reads through the API and plans one cycle on it; this module prints its
 //! view models as tables or JSON, once or repeatedly. No scheduler has to run.
 
-mod age;
+pub(crate) mod age;
 pub(crate) mod connection;
 mod jobs;
-mod nodes;
+pub(crate) mod nodes;
 mod output;
 mod queues;
 mod selection;
@@ -15,15 +15,18 @@ pub(crate) mod why;
 mod workload_names;
 
 use crate::args::{self, OutputFormat};
+use crate::top::{self, State};
 use anyhow::{Context, Result};
 use connection::Connection;
 use kai_components::config;
 use kai_components::signals::ShutdownSignals;
 use kai_engine::plugin::PluginSet;
+use kai_view::reader::Stale;
 use kai_view::{ClusterReader, ClusterView};
 use output::Output;
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -41,8 +44,8 @@ pub(crate) enum Subject<'a> {
 }
 
 /// A view model as text and as JSON.
-struct Rendered {
-    text: String,
+pub(crate) struct Rendered {
+    pub(crate) text: String,
     /// Without ages and other values that change with time alone.
     json: Value,
     /// What is shown, each as TYPE/NAME.
@@ -87,7 +90,11 @@ pub(crate) fn run(args: &args::View, subject: Subject<'_>, plugins: &PluginSet) 
     let runtime = runtime.context("cannot start the async runtime")?;
     runtime.block_on(async {
         let (connection, mut reader) = Connection::read(&args.cluster, options, plugins).await?;
-        if args.watch {
+        if let Some(state) = screen(args, subject, &connection)? {
+            // A name that does not exist is an error.
+            render(subject, &connection, &mut reader, extent(args, RowLimit::Unlimited)).await?;
+            top::show(state, &args.cluster.kubeconfig, &connection, reader).await.map(|_| ())
+        } else if args.watch {
             watch(args, subject, &connection, &mut reader).await
         } else {
             let rendered =
@@ -96,6 +103,30 @@ pub(crate) fn run(args: &args::View, subject: Subject<'_>, plugins: &PluginSet) 
         }
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The screen of `--watch` on a terminal; `None` where text is printed, and where labels or workloads are selected, which the
+/// screen has no filter for.
+fn screen(args: &args::View, subject: Subject<'_>, connection: &Connection) -> Result<Option<State>> {
+    let is_interactive = crate::is_terminal(&std::io::stdout()) && crate::is_terminal(&std::io::stdin());
+    if !args.watch || format(args) != Format::Text || !is_interactive {
+        return Ok(None);
+    }
+    Ok(match subject {
+        Subject::Queues(args) => {
+            let all = !args.usage && args.names.is_empty() && args.selector.selector.is_none();
+            all.then(State::queues)
+        }
+        Subject::Jobs(args) => {
+            let all = args.names.is_empty() && args.selector.selector.is_none();
+            all.then(|| State::jobs(jobs::namespace_of(args, connection), args.queue.as_deref()))
+        }
+        Subject::Nodes(args) => {
+            let names = selection::plain_names(&args.names, "Node")?;
+            args.selector.selector.is_none().then(|| State::nodes(names))
+        }
+        Subject::Why(_) => None,
+    })
 }
 
 /// Prints what has changed, until a signal.
@@ -114,6 +145,7 @@ async fn watch(
     let mut signals = ShutdownSignals::listen()?;
     let mut ticks = tokio::time::interval(REFRESH_INTERVAL);
     let mut refreshes = 0;
+    let mut is_stale = false;
     loop {
         tokio::select! {
             biased;
@@ -121,6 +153,7 @@ async fn watch(
             _ = ticks.tick() => {}
         }
         let has_events = reader.apply_events();
+        report_staleness(reader, &mut is_stale)?;
         refreshes += 1;
         if !has_events && refreshes < REFRESHES_MAX {
             continue;
@@ -138,6 +171,21 @@ async fn watch(
             shown = next.json;
         }
     }
+}
+
+/// Says when the cluster can no longer be watched, and when it can again: what is printed would look current.
+fn report_staleness(reader: &mut ClusterReader, is_stale: &mut bool) -> Result<()> {
+    let stale = reader.stale();
+    if stale.is_some() == *is_stale {
+        return Ok(());
+    }
+    *is_stale = stale.is_some();
+    let text = match stale {
+        Some(Stale { since, why, .. }) => format!("warning: what is shown is stale since {since}: {why}"),
+        None => "what is shown is current again".to_owned(),
+    };
+    writeln!(anstream::stderr(), "{text}")?;
+    Ok(())
 }
 
 async fn render(

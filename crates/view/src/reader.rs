@@ -17,6 +17,7 @@ use kai_scheduler::Options;
 use kai_scheduler::resources::{self, KindVisitor, ServedApis, into_any_kind, of};
 use kai_units::{Span, Timestamp};
 use kai_whatif::Model;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -72,8 +73,25 @@ pub struct ClusterReader {
     hints: BTreeMap<kai_engine::input::Key, HintsView>,
 }
 
+/// How long watches may be interrupted before the objects count as stale: a watch that ends is usually begun again at
+/// once.
+const INTERRUPTED_MAX: Span = Span::from_secs(3);
+
+/// The objects are no longer kept current.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Stale {
+    /// When they were last known to be current.
+    pub since: String,
+    pub why: String,
+    #[serde(skip)]
+    pub since_at: Timestamp,
+}
+
 /// Events of all watches, until they are applied.
 struct WatchEvents {
+    health: Health,
+    /// When all watches last worked.
+    current_at: Timestamp,
     events: UnboundedReceiver<(Kind, WatchEvent<Object>)>,
     /// Ends the watches when it is dropped.
     _tasks: JoinSet<()>,
@@ -161,16 +179,33 @@ impl ClusterReader {
     /// Starts to watch everything that could be listed.
     pub fn watch(&mut self, api: &Api) {
         let (sender, events) = unbounded_channel();
+        let health = Health::tolerating(Duration::ZERO);
         let mut watches = Watches {
             api: api.clone(),
-            health: Health::default(),
+            health: health.clone(),
             offered: self.offered,
             unreadable: &self.unreadable,
             sender,
             tasks: JoinSet::new(),
         };
         resources::visit_kinds(self.offered, &mut watches);
-        self.watches = Some(WatchEvents { events, _tasks: watches.tasks });
+        let current_at = self.view.now;
+        self.watches = Some(WatchEvents { health, current_at, events, _tasks: watches.tasks });
+    }
+
+    /// Since when and why the objects are not kept current, such as after the server was lost; `None` while they are, and
+    /// without [`watch`](Self::watch).
+    pub fn stale(&mut self) -> Option<Stale> {
+        let watches = self.watches.as_mut()?;
+        let now = Timestamp(kai_clock::unix_micros());
+        let problems = watches.health.problems();
+        let Some(why) = problems.first() else {
+            watches.current_at = now;
+            return None;
+        };
+        let since_at = watches.current_at;
+        let is_stale = now - since_at > INTERRUPTED_MAX;
+        is_stale.then(|| Stale { since: since_at.to_string(), why: why.clone(), since_at })
     }
 
     /// Applies watch events that have arrived; `false` if there are none.

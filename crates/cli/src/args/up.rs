@@ -39,6 +39,7 @@ Examples:
   kai up --nodes 16x8,4x0 --racks 4
   kai up --with kubeflow,ray,jobset,lws,prometheus
   kai up --save state.kai          then, later: kai up --load state.kai --save state.kai
+  kai up --detach                  then, later: kai down
   kai up --load cluster.zip --port 0 --kubeconfig ./kubeconfig
   kai up --for-real ~/.kube/config
 
@@ -79,6 +80,18 @@ pub(crate) struct Up {
     /// Load the state of the cluster from this file: a file of --save, or a snapshot.
     #[arg(long, value_name = "FILE")]
     pub(crate) load: Option<PathBuf>,
+    /// Run in the background: print the kubeconfig and return when the cluster can be used; `kai down` stops it.
+    #[arg(long, conflicts_with = "for_real")]
+    pub(crate) detach: bool,
+    /// This is the process that --detach has started.
+    #[arg(long, hide = true)]
+    pub(crate) detached: bool,
+    /// Print the log of the components instead of the live screen; twice for decisions.
+    #[arg(long, short, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// Print errors only, and show no live screen.
+    #[arg(long, short, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
     /// Run against the cluster of this kubeconfig instead of an embedded one, for a trial; asks before it creates
     /// objects.
     #[arg(
@@ -100,4 +113,11 @@ pub(crate) struct Up {
     /// With --for-real: image of GPU reservation pods.
     #[arg(long, value_name = "IMAGE", requires = "for_real")]
     pub(crate) reservation_image: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Down {
+    /// Kubeconfig of the cluster, as it was given to `kai up`; default: as for `kai up`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
 }

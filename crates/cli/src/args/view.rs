@@ -130,6 +130,22 @@ pub(crate) struct Nodes {
     pub(crate) view: View,
 }
 
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub(crate) struct Top {
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
+    /// Display only pod groups of this namespace.
+    #[arg(long, short, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
+    /// Display only this queue and those below it, with their pod groups.
+    #[arg(long, short, value_name = "NAME")]
+    pub(crate) queue: Option<String>,
+    /// Scheduler configuration; default: the built-in one.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = format!("{WHY_HELP}\n{HELP}"))]
 pub(crate) struct Why {

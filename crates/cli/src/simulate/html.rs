@@ -1,13 +1,15 @@
-//! The report of a simulation as a self-contained HTML page with charts, without scripts.
+//! The report of a simulation as a self-contained HTML page with charts.
+//!
+//! The charts are drawn by uPlot, which is part of the page as it was released, with its licence; nothing is loaded.
 
 mod chart;
 
 use super::{queue_tree, spans, tables};
-use chart::{Line, escape};
+use chart::{Chart, Series, Style, Unit, escape};
 use kai_engine::explain::plain;
 use kai_engine::input::WHOLE_GPU;
 use kai_engine::verdict::QueueResource;
-use kai_replay::{QueueResult, Report, Sample, Waits};
+use kai_replay::{QueueResult, QueueSample, Report, Sample, Waits};
 use kai_units::{Span, Timestamp};
 use kai_view::amounts::RESOURCES;
 use std::fmt::Write;
@@ -20,12 +22,13 @@ const ROWS_MAX: usize = 500;
 const BARS: usize = 60;
 
 pub(super) fn page(file: &str, report: &Report) -> String {
-    let mut body = String::new();
-    write!(body, "<h1>{}</h1>{}{}", escape(file), numbers(report), utilisation(report))
-        .expect("writing to a string");
-    body += &shares(report);
+    let mut charts = Vec::new();
+    let mut body = format!("<h1>{}</h1>{}", escape(file), numbers(report));
+    body += "<noscript><p>The charts of this page are drawn by a script; the tables are not.</p></noscript>";
+    body += &utilisation(report, &mut charts);
+    body += &shares(report, &mut charts);
     if !report.evictions.is_empty() {
-        body += &evictions(report);
+        body += &evictions(report, &mut charts);
     }
     body += &queue_table(report);
     body += &wait_table(report);
@@ -34,77 +37,112 @@ pub(super) fn page(file: &str, report: &Report) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <title>kai simulate: {}</title><style>{}</style></head>\n<body><main>{body}</main></body></html>\n",
+         <title>kai simulate: {}</title><style>{}\n{}</style></head>\n<body><main>{body}</main>\n\
+         <script type=\"application/json\" id=\"charts\">{}</script>\n\
+         <script>/*\n{}*/\n{}\n</script>\n<script>{}</script>\n</body></html>\n",
         escape(file),
+        include_str!("html/uplot/uPlot.min.css"),
         include_str!("html/page.css"),
+        chart::json(&charts),
+        include_str!("html/uplot/LICENSE"),
+        include_str!("html/uplot/uPlot.iife.min.js"),
+        include_str!("html/page.js"),
     )
+}
+
+/// A number that sums up the run, with what belongs to it.
+struct Tile {
+    name: &'static str,
+    value: String,
+    detail: String,
 }
 
 fn numbers(report: &Report) -> String {
     let gpus = report.capacity[QueueResource::Gpu];
     let used = if gpus > 0.0 {
-        format!("{:.1}%", 100.0 * report.held[QueueResource::Gpu] / gpus)
+        format!("{:.1} %", 100.0 * report.held[QueueResource::Gpu] / gpus)
     } else {
         "–".to_owned()
     };
     let waits = &report.waits;
-    let p90 = if waits.started > 0 { spans::short(waits.p90) } else { "–".to_owned() };
+    let span = |span: Span| if waits.started > 0 { spans::short(span) } else { "–".to_owned() };
+    let tile = |name, value, detail| Tile { name, value, detail };
     let tiles = [
-        ("virtual time", spans::short(report.end - report.start)),
-        ("from", report.start.to_string()),
-        ("cycles, planned", format!("{}, {}", report.cycles, report.planned)),
-        ("GPU utilisation", used),
-        ("waiting time, p90", p90),
-        ("groups started, pending", format!("{}, {}", waits.started, waits.waiting)),
-        ("evicted pods", report.evictions.len().to_string()),
+        tile("Simulated time", spans::short(report.end - report.start), format!("from {}", report.start)),
+        tile("GPU utilisation", used, format!("of {} on average", tables::mean(QueueResource::Gpu, gpus))),
+        tile("Groups started", waits.started.to_string(), format!("{} still pending", waits.waiting)),
+        tile(
+            "Waiting time, p90",
+            span(waits.p90),
+            format!("median {}, maximum {}", span(waits.p50), span(waits.max)),
+        ),
+        tile("Evicted pods", report.evictions.len().to_string(), String::new()),
+        tile(
+            "Cycles",
+            report.cycles.to_string(),
+            format!("{} planned, the others unchanged", report.planned),
+        ),
     ];
     let mut text = "<dl class=\"tiles\">".to_owned();
-    for (name, value) in &tiles {
-        write!(text, "<div><dt>{}</dt><dd>{}</dd></div>", escape(name), escape(value))
+    for Tile { name, value, detail } in &tiles {
+        let (name, value, detail) = (escape(name), escape(value), escape(detail));
+        write!(text, "<div><dt>{name}</dt><dd>{value}</dd><dd class=\"detail\">{detail}</dd></div>")
             .expect("writing to a string");
     }
     text + "</dl>\n"
 }
 
-/// Points of a series: seconds since the start, and a value.
-fn points(report: &Report, value: impl Fn(&Sample) -> f64) -> Vec<(f64, f64)> {
-    report.samples.iter().map(|sample| (seconds(report, sample.at), value(sample))).collect()
+/// The place of a chart on the page; its data are added to those of the others.
+fn figure<'a>(title: &str, chart: Chart<'a>, charts: &mut Vec<Chart<'a>>) -> String {
+    let title = escape(title);
+    let text = format!("<figure data-chart=\"{}\"><figcaption>{title}</figcaption></figure>\n", charts.len());
+    charts.push(chart);
+    text
 }
 
 fn seconds(report: &Report, at: Timestamp) -> f64 {
     (at - report.start).0 as f64 / 1e6
 }
 
+fn times(report: &Report) -> Vec<f64> {
+    report.samples.iter().map(|sample| seconds(report, sample.at)).collect()
+}
+
 fn gpus(amount: i64) -> f64 {
     amount as f64 / WHOLE_GPU as f64
 }
 
-fn utilisation(report: &Report) -> String {
+fn utilisation<'a>(report: &'a Report, charts: &mut Vec<Chart<'a>>) -> String {
     let is_top = |at: &usize| report.queues[*at].parent.is_none();
     let top: Vec<usize> = (0..report.queues.len()).filter(is_top).collect();
     let share = |sample: &Sample, resource: QueueResource| {
         let held: i128 = top.iter().map(|at| i128::from(sample.queues[*at].held[resource])).sum();
         if sample.total[resource] > 0 { 100.0 * held as f64 / sample.total[resource] as f64 } else { 0.0 }
     };
-    let lines: Vec<Line<'_>> = [
-        ("GPUs", "held", QueueResource::Gpu),
-        ("CPU", "second", QueueResource::Cpu),
-        ("memory", "third", QueueResource::Memory),
-    ]
-    .into_iter()
-    .filter(|(_, _, resource)| report.held[*resource] > 0.0)
-    .map(|(name, class, resource)| Line {
+    let series = [
+        ("GPUs", "held", Style::Area, QueueResource::Gpu),
+        ("CPU", "fair", Style::Line, QueueResource::Cpu),
+        ("memory", "third", Style::Dashed, QueueResource::Memory),
+    ];
+    let series = series.into_iter().filter(|(.., resource)| report.held[*resource] > 0.0);
+    let series = series.map(|(name, colour, style, resource)| Series {
         name,
-        class,
-        points: points(report, |sample| share(sample, resource)),
-    })
-    .collect();
-    let chart = chart::steps("Cluster utilisation, %", seconds(report, report.end), 100.0, &lines);
-    format!("<h2>Utilisation</h2>\n<div class=\"wide\">{chart}</div>\n")
+        colour,
+        style,
+        values: report.samples.iter().map(|sample| (share(sample, resource) * 10.0).round() / 10.0).collect(),
+    });
+    let chart = Chart {
+        unit: Unit::Percent,
+        end: seconds(report, report.end),
+        top: 100.0,
+        seconds: times(report),
+        series: series.collect(),
+    };
+    format!("<h2>Utilisation</h2>\n{}", figure("Allocated, % of the cluster", chart.thinned(), charts))
 }
 
-/// A chart per leaf queue: allocated GPUs and fair share.
-fn shares(report: &Report) -> String {
+/// A chart per leaf queue: allocated GPUs, fair share and what is requested.
+fn shares<'a>(report: &'a Report, charts: &mut Vec<Chart<'a>>) -> String {
     let mut leaves = queue_tree::leaves(report);
     let hidden = leaves.len().saturating_sub(CHARTS_MAX);
     if hidden > 0 {
@@ -120,23 +158,27 @@ fn shares(report: &Report) -> String {
             .max()
             .unwrap_or(0)
     };
-    // One scale for all, so that charts can be compared.
+    // One scale for all, so that charts can be compared; requests may be far above it.
     let top = gpus(leaves.iter().map(highest).max().unwrap_or(0));
     let mut text = "<h2>GPUs of queues over time</h2>\n<div class=\"grid\">".to_owned();
     for at in leaves {
-        let lines = [
-            Line {
-                name: "allocated",
-                class: "held",
-                points: points(report, |s| gpus(s.queues[at].held[QueueResource::Gpu])),
-            },
-            Line {
-                name: "fair share",
-                class: "fair",
-                points: points(report, |s| gpus(s.queues[at].fair_share[QueueResource::Gpu])),
-            },
-        ];
-        text += &chart::steps(&report.queues[at].name, seconds(report, report.end), top, &lines);
+        let line = |name, colour, style, value: &dyn Fn(&QueueSample) -> i64| {
+            let values = report.samples.iter().map(|sample| gpus(value(&sample.queues[at])));
+            Series { name, colour, style, values: values.collect() }
+        };
+        let gpu = QueueResource::Gpu;
+        let chart = Chart {
+            unit: Unit::Gpus,
+            end: seconds(report, report.end),
+            top,
+            seconds: times(report),
+            series: vec![
+                line("allocated", "held", Style::Area, &|queue| queue.held[gpu]),
+                line("fair share", "fair", Style::Dashed, &|queue| queue.fair_share[gpu]),
+                line("requested", "third", Style::Dotted, &|queue| queue.requested[gpu]),
+            ],
+        };
+        text += &figure(&report.queues[at].name, chart.thinned(), charts);
     }
     text += "</div>\n";
     if hidden > 0 {
@@ -145,15 +187,24 @@ fn shares(report: &Report) -> String {
     text
 }
 
-fn evictions(report: &Report) -> String {
+fn evictions<'a>(report: &Report, charts: &mut Vec<Chart<'a>>) -> String {
     let span = (report.end - report.start).0.max(1);
-    let mut counts = vec![0_usize; BARS];
+    let mut counts = vec![0.0; BARS];
     for eviction in &report.evictions {
         let at = i128::from((eviction.at - report.start).0) * BARS as i128 / i128::from(span);
-        counts[(at.max(0) as usize).min(BARS - 1)] += 1;
+        counts[(at.max(0) as usize).min(BARS - 1)] += 1.0;
     }
-    let chart = chart::bars("Evicted pods", seconds(report, report.end), &counts);
-    format!("<h2>Evictions</h2>\n<div class=\"wide\">{chart}</div>\n")
+    let end = seconds(report, report.end);
+    let part = end / BARS as f64;
+    let chart = Chart {
+        unit: Unit::Count,
+        end,
+        top: 1.0,
+        seconds: (0..BARS).map(|bar| part * (bar as f64 + 0.5)).collect(),
+        series: vec![Series { name: "evicted pods", colour: "fair", style: Style::Bars, values: counts }],
+    };
+    let title = format!("Evicted pods in each {}", spans::short(Span((part * 1e6) as i64)));
+    format!("<h2>Evictions</h2>\n{}", figure(&title, chart, charts))
 }
 
 fn queue_table(report: &Report) -> String {
@@ -241,10 +292,11 @@ fn pending_table(report: &Report) -> String {
 /// A table with a heading; all text is escaped.
 fn table<const N: usize>(heading: &str, heads: [&str; N], rows: &[[String; N]]) -> String {
     let mut text = format!("<h2>{}</h2>\n<div class=\"scroll\"><table><thead>", escape(heading));
-    row(&mut text, "th", &heads);
+    let numeric: [bool; N] = std::array::from_fn(|column| is_numeric(rows.iter().map(|row| &row[column])));
+    row(&mut text, "th", &heads, &numeric);
     text += "</thead>\n<tbody>";
     for cells in rows.iter().take(ROWS_MAX) {
-        row(&mut text, "td", cells);
+        row(&mut text, "td", cells, &numeric);
     }
     text += "</tbody></table>";
     let hidden = rows.len().saturating_sub(ROWS_MAX);
@@ -254,10 +306,18 @@ fn table<const N: usize>(heading: &str, heads: [&str; N], rows: &[[String; N]]) 
     text + "</div>\n"
 }
 
-fn row(text: &mut String, tag: &str, cells: &[impl AsRef<str>]) {
+/// Numbers and times are aligned to the right.
+fn is_numeric<'a>(mut cells: impl Iterator<Item = &'a String>) -> bool {
+    cells.all(|cell| {
+        cell.is_empty() || cell.starts_with(|first: char| first.is_ascii_digit() || "–∞".contains(first))
+    })
+}
+
+fn row(text: &mut String, tag: &str, cells: &[impl AsRef<str>], numeric: &[bool]) {
     *text += "<tr>";
-    for cell in cells {
-        write!(text, "<{tag}>{}</{tag}>", escape(cell.as_ref())).expect("writing to a string");
+    for (cell, is_number) in cells.iter().zip(numeric) {
+        let class = if *is_number { " class=\"n\"" } else { "" };
+        write!(text, "<{tag}{class}>{}</{tag}>", escape(cell.as_ref())).expect("writing to a string");
     }
     *text += "</tr>\n";
 }

@@ -3,7 +3,7 @@
 use kai_units::Timestamp;
 
 /// `45s`, `12m`, `5h`, `3d`; a unit is used from two of it on.
-pub(super) fn age(since: Timestamp, now: Timestamp) -> String {
+pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
     let seconds = now.0.saturating_sub(since.0).max(0) / 1_000_000;
     match seconds {
         0..120 => format!("{seconds}s"),

@@ -24,9 +24,7 @@ pub(super) async fn render(
     let mut model = groups::all(view);
     let is_filtered =
         args.namespace.namespace.is_some() || args.queue.is_some() || args.selector.selector.is_some();
-    // A queue serves several namespaces.
-    let everywhere = args.queue.is_some() && args.namespace.namespace.is_none();
-    let namespace = namespace(&args.namespace, connection).filter(|_| !everywhere);
+    let namespace = namespace_of(args, connection);
     let is_here = |group: &GroupView| namespace.is_none_or(|namespace| group.key.namespace == namespace);
     let elsewhere = model.groups.iter().filter(|group| !is_here(group)).count();
     let selected = selected(connection, &POD_GROUP, &args.selector).await?;
@@ -57,6 +55,13 @@ pub(super) async fn render(
     };
     let names = model.groups.iter().map(|group| format!("{TYPE}/{}", group.key.name)).collect();
     Rendered::new(text, &model, names)
+}
+
+/// The namespace that is shown; `None` shows all.
+pub(super) fn namespace_of<'a>(args: &'a args::Jobs, connection: &'a Connection) -> Option<&'a str> {
+    // A queue serves several namespaces.
+    let everywhere = args.queue.is_some() && args.namespace.namespace.is_none();
+    namespace(&args.namespace, connection).filter(|_| !everywhere)
 }
 
 /// The columns that are not always there.

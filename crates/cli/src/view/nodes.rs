@@ -1,6 +1,6 @@
 //! `kai nodes`: nodes with one cell per GPU, and what is allocated of CPU and memory.
 
-mod cells;
+pub(crate) mod cells;
 
 use super::connection::Connection;
 use super::selection::{plain_names, selected};

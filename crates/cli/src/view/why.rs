@@ -19,13 +19,21 @@ use kai_view::workload::is_type_of;
 use kai_view::{ClusterReader, ClusterView};
 use std::fmt::Write as _;
 
-pub(super) async fn render(
+pub(crate) async fn render(
     reader: &mut ClusterReader,
     connection: &Connection,
     args: &args::Why,
 ) -> Result<Rendered> {
     let wanted = wanted(reader.view(), connection, args).await?;
-    let model = match why::explain(reader, &connection.api, &wanted).await {
+    explanation(reader, connection, &wanted).await
+}
+
+pub(crate) async fn explanation(
+    reader: &mut ClusterReader,
+    connection: &Connection,
+    wanted: &Wanted,
+) -> Result<Rendered> {
+    let model = match why::explain(reader, &connection.api, wanted).await {
         Ok(model) => model,
         Err(Error::NotFound { wanted, similar }) => return Err(not_found(&wanted, &similar)),
         Err(Error::NoSuchQueue(queue)) => {
@@ -36,7 +44,7 @@ pub(super) async fn render(
         }
     };
     let text = match &model {
-        WhyView::Groups { groups, .. } if groups.is_empty() => match &wanted {
+        WhyView::Groups { groups, .. } if groups.is_empty() => match wanted {
             Wanted::Queue(queue) => format!("no pod group of queue `{queue}` is pending\n"),
             Wanted::Object { .. } | Wanted::Groups(_) => "no pod groups match the filter\n".to_owned(),
         },

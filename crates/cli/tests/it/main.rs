@@ -13,6 +13,7 @@ mod migrate;
 mod plan;
 mod prometheus_tests;
 mod real_control_plane;
+mod screen;
 mod simulate;
 mod snapshot;
 mod up_with_kubectl;

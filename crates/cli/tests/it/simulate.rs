@@ -2,9 +2,11 @@
 
 use crate::{NOW, kai, scratch, shape, stderr, stdout};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
+use std::process::Command;
 
 /// An example of the repository.
 fn example(name: &str) -> String {
@@ -86,14 +88,65 @@ fn html_is_self_contained_and_escapes_names() {
     assert!(output.status.success(), "{}", stderr(&output));
     let page = std::fs::read_to_string(page).expect("the page is there");
     assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));
-    for absent in ["<script", "http://", "https://", "<b>", "src=", "url("] {
+    // The address of uPlot is in a comment of it.
+    for absent in ["<link", "<b>", "src=", "url(", "@import", "fetch(", "XMLHttpRequest"] {
         assert!(!page.contains(absent), "`{absent}` is in the page");
     }
-    for present in
-        ["<svg", "prefers-color-scheme: dark", "&lt;b&gt;&amp;", "Evicted pods", "lab/sweep", "fair share"]
-    {
+    for present in [
+        "prefers-color-scheme: dark",
+        "&lt;b&gt;&amp;",
+        "Evicted pods",
+        "lab/sweep",
+        "fair share",
+        "The MIT License",
+        "<noscript>",
+    ] {
         assert!(page.contains(present), "`{present}` is missing in the page");
     }
+    let charts = data_of_charts(&page);
+    assert_eq!(page.matches("<figure data-chart=").count(), charts.len(), "each chart has a place");
+    for chart in &charts {
+        let times = chart["seconds"].as_array().expect("it has times").len();
+        let series = chart["series"].as_array().expect("it has series");
+        assert!(times > 1 && !series.is_empty(), "{chart}");
+        for line in series {
+            assert_eq!(line["values"].as_array().map(Vec::len), Some(times), "{chart}");
+        }
+    }
+    let styles = |chart: &Value| -> BTreeSet<String> {
+        let series = chart["series"].as_array().expect("it has series");
+        series.iter().map(|line| line["style"].to_string()).collect()
+    };
+    for chart in &charts {
+        let lines = chart["series"].as_array().expect("it has series").len();
+        assert_eq!(styles(chart).len(), lines, "lines that coincide are drawn differently");
+    }
+}
+
+fn data_of_charts(page: &str) -> Vec<Value> {
+    let (_, data) = page.split_once("id=\"charts\">").expect("the data are there");
+    let (data, _) = data.split_once("</script>").expect("they end");
+    serde_json::from_str(data).expect("they are JSON")
+}
+
+#[test]
+#[ignore = "needs chromium"]
+fn script_of_the_page_draws_every_chart_in_a_browser() {
+    let page = scratch("browser.html", "");
+    let output = kai(&["simulate", &example("busy-morning.yaml"), "--html", &page]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let profile = format!("--user-data-dir={}", scratch("browser-profile", "")) + "-folder";
+    let browser = Command::new("chromium")
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync", &profile])
+        .args(["--window-size=1000,1200", "--virtual-time-budget=3000", "--dump-dom"])
+        .arg(format!("file://{page}"))
+        .output()
+        .expect("chromium is installed");
+    let drawn = stdout(&browser);
+    let charts = data_of_charts(&std::fs::read_to_string(&page).expect("the page is there"));
+    assert_eq!(drawn.matches("<canvas").count(), charts.len(), "{}", stderr(&browser));
+    assert_eq!(drawn.matches("class=\"u-legend").count(), charts.len());
 }
 
 #[test]

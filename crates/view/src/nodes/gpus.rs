@@ -25,6 +25,9 @@ pub enum Gpu {
         /// All pods on it are terminating.
         #[serde(rename = "leaving")]
         releasing: bool,
+        /// It has lost its reservation: its pods keep it, and no other pod may share it.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        drained: bool,
         pods: Vec<String>,
     },
     Free,
@@ -90,7 +93,7 @@ fn fraction<S: Serializer>(part: &i64, serializer: S) -> Result<S::Ok, S::Error>
 fn shared(cluster: &Cluster, node: &Node) -> Vec<Gpu> {
     let memory = node.gpu_memory.mib.max(1);
     let in_use = node.ledger.gpus.iter().filter(|gpu| gpu.used > 0 || gpu.allocated > 0);
-    let mut all: Vec<(i64, String, bool, Vec<String>)> = in_use
+    let mut all: Vec<(i64, String, bool, bool, Vec<String>)> = in_use
         .map(|gpu| {
             let part = i128::from(gpu.allocated.max(gpu.used)) * i128::from(WHOLE_GPU) / i128::from(memory);
             let on_it = node.pods.iter().filter(|pod| {
@@ -102,11 +105,12 @@ fn shared(cluster: &Cluster, node: &Node) -> Vec<Gpu> {
             let mut pods: Vec<String> = on_it.map(|pod| cluster.pod_key(*pod).to_string()).collect();
             pods.sort_unstable();
             let part = i64::try_from(part).unwrap_or(WHOLE_GPU).min(WHOLE_GPU);
-            (part, cluster.text(gpu.group).to_owned(), gpu.all_releasing(), pods)
+            (part, cluster.text(gpu.group).to_owned(), gpu.all_releasing(), gpu.drained, pods)
         })
         .collect();
     all.sort_unstable_by(|one, other| other.0.cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
-    let cell = |(part, group, releasing, pods)| Gpu::Shared { group, part, releasing, pods };
+    let cell =
+        |(part, group, releasing, drained, pods)| Gpu::Shared { group, part, releasing, drained, pods };
     all.into_iter().map(cell).collect()
 }
 
@@ -134,6 +138,7 @@ mod tests {
             group: "g".to_owned(),
             part: 250_000,
             releasing: false,
+            drained: false,
             pods: vec!["a/b".to_owned()],
         };
         let gpus = NodeGpus::new(vec![Gpu::Whole, Gpu::Releasing, shared, Gpu::Free], Vec::new());

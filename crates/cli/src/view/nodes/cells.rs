@@ -10,20 +10,12 @@ const SHARED: [char; 7] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇'];
 const WHOLE: char = '█';
 const FREE: char = '·';
 const RELEASING: char = '▒';
-pub(super) const LEGEND: &str =
-    "one cell per GPU: · free  █ allocated as a whole  ▁▂▃▄▅▆▇ shared, by fraction in use  ▒ releasing";
+const DRAINED: char = '×';
+pub(crate) const LEGEND: &str = "one cell per GPU: · free  █ allocated as a whole  ▁▂▃▄▅▆▇ shared, by fraction in use  \
+                                 ▒ releasing  × drained";
 
 /// One character per GPU, and a line for each MIG profile.
 pub(super) fn text(gpus: &NodeGpus) -> String {
-    let cell = |gpu: &Gpu| match gpu {
-        Gpu::Whole => WHOLE,
-        Gpu::Releasing | Gpu::Shared { releasing: true, .. } => RELEASING,
-        Gpu::Shared { part, .. } => {
-            let eighths = (part * 8).div_euclid(WHOLE_GPU).clamp(1, SHARED.len() as i64);
-            SHARED[eighths as usize - 1]
-        }
-        Gpu::Free => FREE,
-    };
     let mut text: String = gpus.cells.iter().map(cell).collect();
     for MigInstances { resource, used, all } in &gpus.mig {
         let gap = if text.is_empty() { "" } else { "\n" };
@@ -31,6 +23,19 @@ pub(super) fn text(gpus: &NodeGpus) -> String {
         write!(text, "{gap}{profile}: {used} of {all}").expect("writing to a string");
     }
     if text.is_empty() { "–".to_owned() } else { text }
+}
+
+pub(crate) fn cell(gpu: &Gpu) -> char {
+    match gpu {
+        Gpu::Whole => WHOLE,
+        Gpu::Releasing | Gpu::Shared { releasing: true, .. } => RELEASING,
+        Gpu::Shared { drained: true, .. } => DRAINED,
+        Gpu::Shared { part, .. } => {
+            let eighths = (part * 8).div_euclid(WHOLE_GPU).clamp(1, SHARED.len() as i64);
+            SHARED[eighths as usize - 1]
+        }
+        Gpu::Free => FREE,
+    }
 }
 
 /// Colours the cells of a text; colours are removed where the output is not a terminal.
@@ -48,11 +53,12 @@ pub(super) fn coloured(text: &str) -> String {
     coloured
 }
 
-fn colour(cell: char) -> Option<AnsiColor> {
+pub(crate) fn colour(cell: char) -> Option<AnsiColor> {
     match cell {
         WHOLE => Some(AnsiColor::Blue),
         FREE => Some(AnsiColor::Green),
         RELEASING => Some(AnsiColor::Magenta),
+        DRAINED => Some(AnsiColor::Red),
         _ if SHARED.contains(&cell) => Some(AnsiColor::Yellow),
         _ => None,
     }
@@ -63,7 +69,7 @@ mod tests {
     use super::*;
 
     fn shared(part: i64) -> Gpu {
-        Gpu::Shared { group: "g".to_owned(), part, releasing: false, pods: Vec::new() }
+        Gpu::Shared { group: "g".to_owned(), part, releasing: false, drained: false, pods: Vec::new() }
     }
 
     #[test]
@@ -74,6 +80,11 @@ mod tests {
         let gpus = NodeGpus::new(all, Vec::new());
         assert_eq!(text(&gpus), "█▒▇▇▄▁▁·");
         assert_eq!((gpus.total, gpus.used.value), (8, 4_625_000));
+        let mut drained = shared(500_000);
+        if let Gpu::Shared { drained, .. } = &mut drained {
+            *drained = true;
+        }
+        assert_eq!(cell(&drained), '×', "no other pod can share it");
     }
 
     #[test]
