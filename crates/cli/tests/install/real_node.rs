@@ -366,18 +366,20 @@ async fn kubelet_comes_back(installation: &mut Installation) {
         let node = cluster.get(&["node", "node-0"]);
         let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let ready = conditions.into_iter().find(|condition| condition["type"] == "Ready").unwrap();
-        (ready["lastHeartbeatTime"].clone(), node["status"]["allocatable"]["nvidia.com/gpu"].clone())
+        // Quantities are text.
+        let gpus = node["status"]["allocatable"]["nvidia.com/gpu"].as_str().map(str::to_owned);
+        (ready["lastHeartbeatTime"].clone(), gpus)
     };
     let (last_report, _) = reported(&installation.cluster);
     installation.node.start_again("kubelet").unwrap();
     // The API server still shows the GPUs of before, while the new kubelet rejects pods until it knows them.
     let offered = |_: &Cluster| offers(&installation.node) > before;
-    installation.cluster.until("the GPUs are offered to the new kubelet", MINUTE * 3, offered).await;
+    installation.cluster.until("the GPUs are offered to the new kubelet", MINUTE, offered).await;
     let knows = |cluster: &Cluster| {
         let (time, gpus) = reported(cluster);
-        time != last_report && gpus == GPUS
+        time != last_report && gpus == Some(GPUS.to_string())
     };
-    installation.cluster.until("the new kubelet reports the GPUs", MINUTE * 3, knows).await;
+    installation.cluster.until("the new kubelet reports the GPUs", MINUTE, knows).await;
     installation.run_job("after-kubelet", 2, 1);
     installation.ready();
 }
