@@ -1,6 +1,6 @@
 //! Runs all checks in order and stops at the first failure: `cargo xtask ci`.
 
-use crate::ignored_tests::RealNode;
+use crate::ignored_tests::Life;
 use crate::repository::Repository;
 use crate::{api_suite, conformance, deny, fuzz, ignored_tests, kubernetes, seeds, soak, tidy};
 use anyhow::{Context, Result, bail};
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     /// Skip the workspace's tests, which have just run.
     #[arg(long)]
     after_tests: bool,
-    /// Also test an installation on a real node, which takes more than six minutes.
+    /// Test the long life of an installation on a real node, with upgrades and faults: more than six minutes, not two.
     #[arg(long)]
     real_node: bool,
 }
@@ -52,8 +52,8 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
     if !args.after_tests {
         step("tests", || done(repository.cargo().args(["test", "--workspace", "--locked"])))?;
     }
-    let real_node = if args.real_node { RealNode::Included } else { RealNode::LeftOut };
-    step("ignored tests", || ignored_tests::run(repository, real_node))?;
+    let life = if args.real_node { Life::Long } else { Life::Short };
+    step("ignored tests", || ignored_tests::run(repository, life))?;
     step("fresh fault seeds", || seeds::run(repository, &seeds::Args::fresh(FRESH_SEEDS)))?;
     step("docs", || {
         let document = ["doc", "--workspace", "--no-deps", "--document-private-items", "--locked", "--quiet"];

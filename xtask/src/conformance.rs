@@ -2,6 +2,8 @@
 
 mod admission;
 mod chart;
+mod operator;
+mod server;
 
 use crate::repository::Repository;
 use anyhow::{Context, Result, bail};
@@ -12,7 +14,7 @@ use std::path::PathBuf;
 const REPLAYS: &[Replay] = &[
     Replay { kind: "admission", run: admission::run },
     Replay { kind: "grouper", run: kai_testkit::grouper::run },
-    Replay { kind: "operator", run: kai_testkit::operator::run },
+    Replay { kind: "operator", run: operator::run },
     Replay { kind: "chart", run: chart::run },
 ];
 

@@ -16,6 +16,9 @@ const PROMETHEUS_VARIABLE: &str = "KAI_PROMETHEUS";
 
 const REAL_NODE: &str = "a real node";
 const REAL_NODE_TESTS: &[&str] = &["real_node"];
+/// Both need the machine's node for themselves, and the long life has all of the short one.
+const SHORT_LIFE: &str = "short_life_of_an_installation";
+const LONG_LIFE: &str = "installation_lives_and_leaves_nothing";
 
 /// A missing requirement, with parts of the paths of the tests that need it.
 struct Missing {
@@ -24,15 +27,17 @@ struct Missing {
     why: String,
 }
 
-/// Whether the installation on a real node is tested, which takes more than six minutes.
+/// How much of the life of an installation is tested on a real node.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RealNode {
-    Included,
-    LeftOut,
+pub(crate) enum Life {
+    /// Two minutes: install, run workloads, change, remove.
+    Short,
+    /// More than six minutes: also upgrades, faults and the operator's footprint.
+    Long,
 }
 
 /// Runs all ignored tests whose requirements are met.
-pub(crate) fn run(repository: &Repository, real_node: RealNode) -> Result<()> {
+pub(crate) fn run(repository: &Repository, life: Life) -> Result<()> {
     let mut command = repository.cargo();
     command.args(["test", "--workspace", "--tests", "--locked", "--", "--ignored"]);
     // It needs the machine for itself and prints its progress: a step of its own runs it.
@@ -42,7 +47,12 @@ pub(crate) fn run(repository: &Repository, real_node: RealNode) -> Result<()> {
     for test in kubernetes::controllers::TESTS {
         command.args(["--skip", test]);
     }
-    for Missing { what, tests, why } in configure(repository, real_node, &mut command)? {
+    let other_life = match life {
+        Life::Short => LONG_LIFE,
+        Life::Long => SHORT_LIFE,
+    };
+    command.args(["--skip", other_life]);
+    for Missing { what, tests, why } in configure(repository, &mut command)? {
         println!("tests that need {what} are left out: {why}");
         for test in tests {
             command.args(["--skip", test]);
@@ -56,15 +66,13 @@ pub(crate) fn run(repository: &Repository, real_node: RealNode) -> Result<()> {
 }
 
 /// Passes the available tools to the tests, and returns the missing ones.
-fn configure(repository: &Repository, real_node: RealNode, command: &mut Command) -> Result<Vec<Missing>> {
+fn configure(repository: &Repository, command: &mut Command) -> Result<Vec<Missing>> {
     let mut missing = Vec::new();
     match kubernetes::missing() {
         // The built programs include kubectl.
         None => {
             let programs = kubernetes::built(repository)?;
-            let left_out = "it takes more than six minutes; `cargo xtask ci --real-node` includes it";
-            let left_out = (real_node == RealNode::LeftOut).then(|| left_out.to_owned());
-            match left_out.or_else(node::unsupported) {
+            match node::unsupported() {
                 None => {
                     helm::program(repository)?;
                     kubernetes::node::build(repository, &programs)?;

@@ -9,7 +9,7 @@ mod normalise;
 use crate::recorded;
 use crate::session::{CaseOutcome, CaseResult};
 use anyhow::{Context, Result, bail};
-use difference::Mismatch;
+use difference::{Mismatch, RENDERS};
 use normalise::{REGISTRY, by_key, normalise};
 use serde::Deserialize;
 use serde_json::Value;
@@ -75,8 +75,8 @@ pub fn run(folder: &Path, renderer: &Renderer) -> Result<(Vec<CaseResult>, usize
 fn run_case(case: &Case, default: &BTreeMap<String, Value>, renderer: &Renderer) -> Result<CaseOutcome> {
     let mismatches = match (render(&case.input, renderer)?, &case.expect.error) {
         (Err(_), Some(_)) => Vec::new(),
-        (Ok(_), Some(error)) => vec![Mismatch::new("rendering", error.to_string(), "renders")],
-        (Err(error), None) => vec![Mismatch::new("rendering", "renders", error)],
+        (Ok(_), Some(error)) => vec![Mismatch::new("rendering", error, &Value::from(RENDERS))],
+        (Err(error), None) => vec![Mismatch::new("rendering", &Value::from(RENDERS), &Value::from(error))],
         (Ok(ours), None) => compare(case, default, &ours)?,
     };
     if mismatches.is_empty() {
@@ -156,7 +156,7 @@ fn compare(
             continue;
         }
         let mut add = |place: &str, kai: &Value, ours: &Value| {
-            found.push(Mismatch::new(place, kai.to_string(), ours.to_string()));
+            found.push(Mismatch::new(place, kai, ours));
         };
         recorded::differences(key, &kai.unwrap_or_default(), &here.unwrap_or_default(), &mut add);
     }

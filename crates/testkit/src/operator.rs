@@ -64,32 +64,36 @@ struct State {
     nondeterministic: bool,
 }
 
+/// What the API server stores of a `Config` or `SchedulingShard`, or why it refuses the object.
+pub type Admit<'a> = &'a dyn Fn(&Value) -> Result<Result<Value, String>>;
+
 /// Runs every case of a folder, in order of id.
-pub fn run(folder: &Path) -> Result<Vec<CaseResult>> {
+pub fn run(folder: &Path, admit: Admit<'_>) -> Result<Vec<CaseResult>> {
     let cases: Vec<Case> = recorded::load(&folder.join("cases"))?;
     let default = cases.iter().find(|case| case.id == DEFAULT).and_then(|case| case.expect.first());
     let default = default.map(|state| state.objects.clone()).unwrap_or_default();
     let results = cases.iter().map(|case| {
-        let outcome =
-            run_case(case, &default).unwrap_or_else(|error| CaseOutcome::Failed(format!("    {error:#}\n")));
+        let outcome = run_case(case, &default, admit)
+            .unwrap_or_else(|error| CaseOutcome::Failed(format!("    {error:#}\n")));
         CaseResult { area: AREA.to_owned(), id: format!("operator/{}", case.id), outcome }
     });
     Ok(results.collect())
 }
 
-fn run_case(case: &Case, default: &BTreeMap<String, Value>) -> Result<CaseOutcome> {
-    let mut cluster = Cluster::new(&case.input);
+fn run_case(case: &Case, default: &BTreeMap<String, Value>, admit: Admit<'_>) -> Result<CaseOutcome> {
+    let mut cluster = Cluster::new(&case.input, admit)?;
     let mut facts = Facts::new(&case.input);
     let mut previous = BTreeMap::new();
     let mut mismatches: Vec<Mismatch> = Vec::new();
     for (number, (step, expected)) in case.input.steps.iter().zip(&case.expect).enumerate() {
         let refused = cluster.step(step)?;
         if refused.is_some() != expected.rejected.is_some() {
-            mismatches.push(Mismatch::new(
-                format!("step {number}: refused"),
-                &expected.rejected.clone().unwrap_or_default(),
-                &Value::from(refused),
-            ));
+            mismatches.push(Mismatch {
+                place: format!("step {number}: refused"),
+                step: number,
+                kai: expected.rejected.clone().unwrap_or_default(),
+                ours: Value::from(refused),
+            });
         }
         facts.observe(&cluster);
         cluster.reconcile();

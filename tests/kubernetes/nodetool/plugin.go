@@ -16,6 +16,9 @@ import (
 const (
 	resource = "nvidia.com/gpu"
 	endpoint = "nvidia-gpu.sock"
+	// A kubelet that starts on a busy machine answers late. A second registration would be worse than waiting: the end of the
+	// first one then takes the devices of the second away.
+	patience = time.Minute
 	// Where the NVIDIA container runtime mounts the driver's library.
 	driverLibrary = "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
 )
@@ -34,9 +37,11 @@ func servePlugin(node string, count int, library string) error {
 		id := fmt.Sprintf("GPU-%s-%04d", node, number)
 		own.devices = append(own.devices, &v1beta1.Device{ID: id, Health: v1beta1.Healthy})
 	}
+	last := ""
 	for {
-		if err := own.serveKubelet(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
+		if err := own.serveKubelet(); err != nil && err.Error() != last {
+			last = err.Error()
+			fmt.Fprintln(os.Stderr, last)
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
@@ -79,7 +84,7 @@ func register() error {
 		return err
 	}
 	defer connection.Close()
-	timeout, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	timeout, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	request := &v1beta1.RegisterRequest{Version: v1beta1.Version, Endpoint: endpoint, ResourceName: resource}
 	if _, err := v1beta1.NewRegistrationClient(connection).Register(timeout, request); err != nil {

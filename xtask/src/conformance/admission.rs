@@ -9,7 +9,6 @@ mod cluster;
 mod difference;
 mod direct;
 mod json_patch;
-mod server;
 
 use anyhow::{Context, Result};
 use case::Case;

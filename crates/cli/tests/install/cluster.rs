@@ -88,7 +88,8 @@ impl Cluster {
 
     /// What a person would look at first when something hangs.
     pub(crate) fn state(&self) -> String {
-        let looks: [&[&str]; 5] = [
+        let looks: [&[&str]; 6] = [
+            &["get", "nodes", "-o", "jsonpath={.items[*].status.allocatable} {.items[*].status.conditions}"],
             &["get", "pods", "--all-namespaces", "-o", "wide"],
             &[
                 "get",

@@ -121,6 +121,16 @@ struct Installation {
     _network: Network,
 }
 
+impl Drop for Installation {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for program in ["kubelet", "nodetool"] {
+                println!("end of the log of {program}:\n{}", self.node.log(program));
+            }
+        }
+    }
+}
+
 impl Installation {
     /// A cluster of one node with the images, and nothing installed.
     async fn prepare() -> Self {
@@ -206,30 +216,27 @@ impl Installation {
     }
 }
 
+/// What every CI run tests: the part of an installation's life that takes two minutes.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a real node, helm and images: `cargo xtask ci --real-node` runs it"]
+#[ignore = "needs a real node, helm and images: `cargo xtask ci` runs it where a node can be started"]
+async fn short_life_of_an_installation_on_a_real_node() {
+    let installation = Installation::prepare().await;
+    let watch = Stopwatch::start();
+    let first_bind = workloads_run_on_a_new_installation(&installation, &watch).await;
+    patches_of_the_shard_lose_no_cycle(&installation, 3).await;
+    println!("shard patched after {:.1} s", watch.elapsed().as_secs_f64());
+    uninstall_leaves_only_what_is_documented(&installation).await;
+    println!("uninstalled after {:.1} s", watch.elapsed().as_secs_f64());
+    assert!(first_bind < FIRST_BIND, "the first pod was bound only after {} s", first_bind.as_secs());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes more than six minutes: `cargo xtask ci --real-node` runs it in place of the short one"]
 async fn installation_lives_and_leaves_nothing_on_a_real_node() {
     let mut installation = Installation::prepare().await;
     let watch = Stopwatch::start();
-    installation.install_or_upgrade("install", &["--create-namespace"]);
-    println!("helm install returned after {:.1} s", watch.elapsed().as_secs_f64());
-    installation.cluster.apply(QUEUES);
-    installation.cluster.apply(&job("first", 1, 2));
-    let bound = |cluster: &Cluster| {
-        let pods = cluster.get(&["pods", "--selector=job-name=first"]);
-        pods["items"][0]["spec"]["nodeName"] == "node-0"
-    };
-    installation.cluster.until("the first pod is bound", MINUTE * 2, bound).await;
-    let first_bind = watch.elapsed();
-    println!("the first pod was bound after {:.1} s", first_bind.as_secs_f64());
-    installation.ready();
-    println!("ready after {:.1} s", watch.elapsed().as_secs_f64());
-    installation.cluster.wait(&["job/first", "--for=condition=Complete"]);
-    installation.run_job("gang", 2, 4);
-    installation.run_halves().await;
-    println!("workloads done after {:.1} s", watch.elapsed().as_secs_f64());
-
-    patches_of_the_shard_lose_no_cycle(&installation).await;
+    let first_bind = workloads_run_on_a_new_installation(&installation, &watch).await;
+    patches_of_the_shard_lose_no_cycle(&installation, 10).await;
     println!("shard patched after {:.1} s", watch.elapsed().as_secs_f64());
     installation.install_or_upgrade("upgrade", &["--set", "global.jsonLog=true"]);
     installation.ready();
@@ -262,11 +269,33 @@ async fn installation_lives_and_leaves_nothing_on_a_real_node() {
     assert!(first_bind < FIRST_BIND, "the first pod was bound only after {} s", first_bind.as_secs());
 }
 
+/// Installs, and runs a Job, a gang and two halves of a GPU; returns the time until the first pod was bound.
+async fn workloads_run_on_a_new_installation(installation: &Installation, watch: &Stopwatch) -> Duration {
+    installation.install_or_upgrade("install", &["--create-namespace"]);
+    println!("helm install returned after {:.1} s", watch.elapsed().as_secs_f64());
+    installation.cluster.apply(QUEUES);
+    installation.cluster.apply(&job("first", 1, 2));
+    let bound = |cluster: &Cluster| {
+        let pods = cluster.get(&["pods", "--selector=job-name=first"]);
+        pods["items"][0]["spec"]["nodeName"] == "node-0"
+    };
+    installation.cluster.until("the first pod is bound", MINUTE * 2, bound).await;
+    let first_bind = watch.elapsed();
+    println!("the first pod was bound after {:.1} s", first_bind.as_secs_f64());
+    installation.ready();
+    println!("ready after {:.1} s", watch.elapsed().as_secs_f64());
+    installation.cluster.wait(&["job/first", "--for=condition=Complete"]);
+    installation.run_job("gang", 2, 4);
+    installation.run_halves().await;
+    println!("workloads done after {:.1} s", watch.elapsed().as_secs_f64());
+    first_bind
+}
+
 /// Pods keep being bound while the shard is changed.
-async fn patches_of_the_shard_lose_no_cycle(installation: &Installation) {
+async fn patches_of_the_shard_lose_no_cycle(installation: &Installation, patches: u32) {
     let pods = || installation.cluster.names(&["pods", "--namespace", NAMESPACE, SCHEDULER_PODS]);
     let before = pods();
-    for round in 0..10 {
+    for round in 0..patches {
         let strategy = if round % 2 == 0 { "spread" } else { "binpack" };
         let patch = format!(
             "{{\"spec\":{{\"placementStrategy\":{{\"gpu\":\"{strategy}\",\"cpu\":\"{strategy}\"}}}}}}"
@@ -289,7 +318,7 @@ async fn patches_of_the_shard_lose_no_cycle(installation: &Installation) {
         let took = installation.cluster.until("the pod is bound", MINUTE, bound).await;
         println!("bound {:.1} s after patch {round}", took.as_secs_f64());
     }
-    for round in 0..10 {
+    for round in 0..patches {
         let name = format!("job/patched-{round}");
         installation.cluster.wait(&[&name, "--for=condition=Complete"]);
         installation.cluster.kubectl(&["delete", &name]);
@@ -337,7 +366,9 @@ async fn kubelet_comes_back(installation: &mut Installation) {
         let node = cluster.get(&["node", "node-0"]);
         let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let ready = conditions.into_iter().find(|condition| condition["type"] == "Ready").unwrap();
-        (ready["lastHeartbeatTime"].clone(), node["status"]["allocatable"]["nvidia.com/gpu"].clone())
+        // Quantities are text.
+        let gpus = node["status"]["allocatable"]["nvidia.com/gpu"].as_str().map(str::to_owned);
+        (ready["lastHeartbeatTime"].clone(), gpus)
     };
     let (last_report, _) = reported(&installation.cluster);
     installation.node.start_again("kubelet").unwrap();
@@ -346,7 +377,7 @@ async fn kubelet_comes_back(installation: &mut Installation) {
     installation.cluster.until("the GPUs are offered to the new kubelet", MINUTE, offered).await;
     let knows = |cluster: &Cluster| {
         let (time, gpus) = reported(cluster);
-        time != last_report && gpus == GPUS
+        time != last_report && gpus == Some(GPUS.to_string())
     };
     installation.cluster.until("the new kubelet reports the GPUs", MINUTE, knows).await;
     installation.run_job("after-kubelet", 2, 1);

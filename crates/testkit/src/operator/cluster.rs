@@ -1,6 +1,6 @@
 //! A cluster in memory: what the API server and the garbage collector do to the objects of a case.
 
-use super::Input;
+use super::{Admit, Input};
 use anyhow::{Context, Result, bail};
 use kai_operator::plan::{Change, is_owned_by, plan};
 use kai_operator::status::{Condition, Observed, conditions, unreadable};
@@ -26,7 +26,8 @@ const ROUNDS: usize = 10;
 /// The time of every case: any time after the recorded ones.
 const NOW: &str = "2026-06-01T00:00:00Z";
 
-pub(super) struct Cluster {
+pub(super) struct Cluster<'a> {
+    admit: Admit<'a>,
     pub(super) objects: BTreeMap<ObjectKey, Value>,
     pub(super) conditions: BTreeMap<String, Vec<Condition>>,
     /// Whether the Queue CRD has a conversion webhook.
@@ -37,11 +38,12 @@ pub(super) struct Cluster {
     uids: u64,
 }
 
-impl Cluster {
-    pub(super) fn new(input: &Input) -> Self {
+impl<'a> Cluster<'a> {
+    pub(super) fn new(input: &Input, admit: Admit<'a>) -> Result<Self> {
         let variable = |name: &str| input.operator.env.get(name).cloned().unwrap_or_default();
         let served = |name: &str| input.third_party_crds.iter().any(|crd| crd == name);
         let mut cluster = Self {
+            admit,
             objects: BTreeMap::new(),
             conditions: BTreeMap::new(),
             queue_conversion: false,
@@ -55,25 +57,50 @@ impl Cluster {
             uids: 0,
         };
         for object in &input.existing {
-            cluster.create(object.clone());
+            if let Err(error) = cluster.admitted(object)?.map(|object| cluster.create(object)) {
+                bail!("{} of the case is refused: {error}", ObjectKey::of(object));
+            }
         }
-        cluster
+        Ok(cluster)
+    }
+
+    /// The object with defaults and without unknown fields, or why the API server refuses it.
+    fn admitted(&self, object: &Value) -> Result<Result<Value, String>> {
+        if !["Config", "SchedulingShard"].contains(&kai_object::kind(object)) {
+            return Ok(Ok(object.clone()));
+        }
+        let admitted = (self.admit)(object)?;
+        Ok(admitted.map(|admitted| {
+            let mut object = object.clone();
+            if let Some(spec) = admitted.get("spec") {
+                object["spec"] = spec.clone();
+            }
+            object
+        }))
     }
 
     /// Does one step; returns why the API server refuses it.
     pub(super) fn step(&mut self, step: &Value) -> Result<Option<String>> {
         let text = |field: &str| step.get(field).and_then(Value::as_str).unwrap_or_default();
         let key = ObjectKey::new(text("kind"), text("ns"), text("name"));
+        let mut refused = None;
         match text("do") {
             "create" => {
-                let objects = step.get("objects").and_then(Value::as_array).into_iter().flatten();
-                objects.for_each(|object| self.create(object.clone()));
+                for object in step.get("objects").and_then(Value::as_array).into_iter().flatten() {
+                    match self.admitted(object)? {
+                        Ok(object) => self.create(object),
+                        Err(error) => refused = Some(error),
+                    }
+                }
             }
             "patch" => {
                 let patch = step.get("patch").context("a patch step has a patch")?;
                 let mut object = self.object(&key)?.clone();
                 merge_patch(&mut object, patch);
-                self.store(key, object);
+                match self.admitted(&object)? {
+                    Ok(object) => self.store(key, object),
+                    Err(error) => refused = Some(error),
+                }
             }
             "delete" => {
                 self.objects.remove(&key).with_context(|| format!("there is no {key}"))?;
@@ -93,7 +120,7 @@ impl Cluster {
             other => bail!("unknown step `{other}`"),
         }
         self.collect_garbage();
-        Ok(None)
+        Ok(refused)
     }
 
     /// Whether the namespace of an object exists.

@@ -30,20 +30,58 @@ const KINDS: [&str; 13] = [
 #[derive(Clone, Debug)]
 pub(super) struct Mismatch {
     /// The object (`Kind/namespace/name`) and the path of the field, or `condition OWNER TYPE`.
-    pub place: String,
-    kai: String,
-    ours: String,
+    pub(super) place: String,
+    /// The number of the step after which it differs.
+    pub(super) step: usize,
+    pub(super) kai: Value,
+    pub(super) ours: Value,
 }
 
 impl Mismatch {
-    pub(super) fn new(place: String, kai: &Value, ours: &Value) -> Self {
-        Self { place, kai: short(kai), ours: short(ours) }
+    /// The object, without the path of the field.
+    pub(super) fn object(&self) -> &str {
+        self.place.split(' ').next().unwrap_or_default()
+    }
+
+    pub(super) fn kind(&self) -> &str {
+        self.object().split('/').next().unwrap_or_default()
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.object().rsplit('/').next().unwrap_or_default()
+    }
+
+    /// The path of the field; empty for a whole object.
+    pub(super) fn field(&self) -> &str {
+        self.place.split_once(' ').map_or("", |(_, field)| field)
+    }
+
+    /// Kind and name of the owner of a condition.
+    pub(super) fn condition_of(&self) -> Option<(&str, &str)> {
+        self.place.strip_prefix("condition ")?.split(' ').next()?.split_once('/')
+    }
+
+    /// Whether only KAI lacks the object.
+    pub(super) fn is_only_here(&self) -> bool {
+        self.condition_of().is_none() && self.field().is_empty() && self.kai.is_null()
+    }
+
+    /// Whether only we lack the object.
+    pub(super) fn is_only_there(&self) -> bool {
+        self.condition_of().is_none() && self.field().is_empty() && self.ours.is_null()
+    }
+
+    /// Whether our condition says that something is wrong.
+    pub(super) fn reports_failure(&self) -> bool {
+        let failed = if self.place.ends_with(" Reconciling") { "True" } else { "False" };
+        self.condition_of().is_some() && self.ours.get("status").and_then(Value::as_str) == Some(failed)
     }
 }
 
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: KAI {}, here {}", self.place, self.kai, self.ours)
+        write!(f, "{}: KAI {}, here {}", self.place, short(&self.kai), short(&self.ours))?;
+        if self.step > 0 { write!(f, " (after step {})", self.step + 1) } else { Ok(()) }
     }
 }
 
@@ -78,7 +116,7 @@ pub(super) fn compare(
     step: usize,
     expected: &State,
     objects: &BTreeMap<String, Value>,
-    cluster: &Cluster,
+    cluster: &Cluster<'_>,
 ) -> Vec<Mismatch> {
     let mut found = Vec::new();
     let ours = cluster.objects.iter().filter(|(key, _)| KINDS.contains(&key.kind.as_str()));
@@ -92,31 +130,23 @@ pub(super) fn compare(
         let kai = objects.get(key).map(normalise).unwrap_or_default();
         let here = ours.get(key).cloned().unwrap_or_default();
         let mut add = |place: &str, kai: &Value, ours: &Value| {
-            found.push(Mismatch::new(place.to_owned(), kai, ours));
+            found.push(Mismatch { place: place.to_owned(), step, kai: kai.clone(), ours: ours.clone() });
         };
         recorded::differences(key, &kai, &here, &mut add);
     }
-    compare_conditions(expected, cluster, &mut found);
+    compare_conditions(step, expected, cluster, &mut found);
     if let Some(strategy) = &expected.queue_crd_conversion {
         let here = if cluster.queue_conversion { "Webhook" } else { "None" };
         if strategy != here {
-            found.push(Mismatch::new(
-                "queue CRD conversion".to_owned(),
-                &strategy.as_str().into(),
-                &here.into(),
-            ));
-        }
-    }
-    for mismatch in &mut found {
-        if step > 0 {
-            mismatch.ours = format!("{} (after step {})", mismatch.ours, step + 1);
+            let place = "queue CRD conversion".to_owned();
+            found.push(Mismatch { place, step, kai: strategy.as_str().into(), ours: here.into() });
         }
     }
     found
 }
 
 /// `2` and `2.0` are the same.
-fn compare_conditions(expected: &State, cluster: &Cluster, found: &mut Vec<Mismatch>) {
+fn compare_conditions(step: usize, expected: &State, cluster: &Cluster<'_>, found: &mut Vec<Mismatch>) {
     let owners: BTreeSet<&String> = expected.conditions.keys().chain(cluster.conditions.keys()).collect();
     for owner in owners {
         let ours = cluster.conditions.get(owner).into_iter().flatten().map(|condition| {
@@ -144,7 +174,7 @@ fn compare_conditions(expected: &State, cluster: &Cluster, found: &mut Vec<Misma
                 fields.remove("message");
             }
             if kai != here {
-                found.push(Mismatch::new(format!("condition {owner} {type_}"), &kai, &here));
+                found.push(Mismatch { place: format!("condition {owner} {type_}"), step, kai, ours: here });
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Cases through an API server: selectors, match conditions, rules, definitions and webhooks together.
 
 use super::case::{Case, Input, Step};
-use super::server::Server;
 use super::{compare, without_random};
+use crate::conformance::server::Server;
 use anyhow::{Result, bail};
 use axum::http::Method;
 use kai_admission::registration::{self, Endpoint, PodScope};

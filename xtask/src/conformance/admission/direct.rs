@@ -1,8 +1,8 @@
 //! Cases that were posted to a process.
 
 use super::case::{Case, Input};
-use super::server::{Server, send};
 use super::{compare, json_patch, without_random};
+use crate::conformance::server::{Server, send};
 use anyhow::{Context, Result, bail};
 use axum::Router;
 use axum::http::Method;
