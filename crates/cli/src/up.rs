@@ -104,20 +104,8 @@ async fn run_cluster(
         registered.ready(&listening.url())?;
     }
     let is_stopped = shows_screen(args) && Box::pin(screen(args, extensions, kubeconfig.path())).await?;
-    let mut ticks = tokio::time::interval(status_line::REFRESH_INTERVAL);
-    while !is_stopped {
-        tokio::select! {
-            biased;
-            () = signals.wait() => break,
-            _ = ticks.tick() => {
-                for notice in restarts.take() {
-                    status.print(&notice);
-                }
-                if !args.quiet {
-                    status.show();
-                }
-            }
-        }
+    if !is_stopped {
+        show_status(&mut status, &mut signals, &restarts, args.quiet).await;
     }
     status.finish();
     kubeconfig.remove();
@@ -131,6 +119,30 @@ async fn run_cluster(
         crate::print(&format!("state saved to {0}; hint: kai up --load {0}\n", saving.path().display()))?;
     }
     crate::print("cluster stopped\n")
+}
+
+/// Prints restarts, and the counts of the cluster unless it is to be quiet, until a signal.
+async fn show_status(
+    status: &mut StatusLine,
+    signals: &mut ShutdownSignals,
+    restarts: &Restarts,
+    is_quiet: bool,
+) {
+    let mut ticks = tokio::time::interval(status_line::REFRESH_INTERVAL);
+    loop {
+        tokio::select! {
+            biased;
+            () = signals.wait() => return,
+            _ = ticks.tick() => {
+                for notice in restarts.take() {
+                    status.print(&notice);
+                }
+                if !is_quiet {
+                    status.show();
+                }
+            }
+        }
+    }
 }
 
 /// Whether the cluster is shown as `kai top` does, instead of a line per change.

@@ -187,7 +187,7 @@ fn shares<'a>(report: &'a Report, charts: &mut Vec<Chart<'a>>) -> String {
     text
 }
 
-fn evictions<'a>(report: &Report, charts: &mut Vec<Chart<'a>>) -> String {
+fn evictions(report: &Report, charts: &mut Vec<Chart<'_>>) -> String {
     let span = (report.end - report.start).0.max(1);
     let mut counts = vec![0.0; BARS];
     for eviction in &report.evictions {

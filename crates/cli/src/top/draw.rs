@@ -189,10 +189,8 @@ fn draw_pane(kind: PaneKind, area: Rect, buffer: &mut Buffer, overview: &Overvie
     }
     let Pane { title, legend, table, empty } = pane(kind, overview, state);
     let is_focused = kind == state.focused();
-    let label = match kind {
-        PaneKind::Groups if state.pending_only => "Pending groups",
-        kind => name(kind),
-    };
+    let is_pending_only = kind == PaneKind::Groups && state.pending_only;
+    let label = if is_pending_only { "Pending groups" } else { name(kind) };
     let order = state.order(kind);
     let reversed = if state.view(kind).reversed { " reversed" } else { "" };
     let rows = table.rows.len();

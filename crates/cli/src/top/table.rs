@@ -112,7 +112,7 @@ impl Table {
         }
         let widths = self.widths(area.width);
         let heading = Style::new().add_modifier(Modifier::DIM);
-        for (column, (x, width)) in self.shown(&widths, area.x) {
+        for (column, (x, width)) in shown(&widths, area.x) {
             let line = Line::styled(self.columns[column].heading, heading);
             put(buffer, x, area.y, width, &line, self.columns[column].align);
         }
@@ -120,7 +120,7 @@ impl Table {
         scroll.settle(&self.rows, visible);
         let rows = self.rows.iter().enumerate().skip(scroll.offset).take(visible);
         for (y, (index, row)) in (area.y + 1..).zip(rows) {
-            for (column, (x, width)) in self.shown(&widths, area.x) {
+            for (column, (x, width)) in shown(&widths, area.x) {
                 match row.cells.get(column) {
                     Some(Cell::Line(line)) => put(buffer, x, y, width, line, self.columns[column].align),
                     Some(Cell::Bar(bar)) => put(buffer, x, y, width, &bar.line(width), Align::Left),
@@ -174,16 +174,16 @@ impl Table {
         }
         widths
     }
+}
 
-    /// Column, left edge and width of those that are shown.
-    fn shown<'a>(&self, widths: &'a [u16], left: u16) -> impl Iterator<Item = (usize, (u16, u16))> + use<'a> {
-        let mut x = left;
-        widths.iter().enumerate().filter(|(_, width)| **width > 0).map(move |(index, width)| {
-            let at = x;
-            x += width + GAP;
-            (index, (at, *width))
-        })
-    }
+/// Column, left edge and width of those that are shown.
+fn shown(widths: &[u16], left: u16) -> impl Iterator<Item = (usize, (u16, u16))> {
+    let mut x = left;
+    widths.iter().enumerate().filter(|(_, width)| **width > 0).map(move |(index, width)| {
+        let at = x;
+        x += width + GAP;
+        (index, (at, *width))
+    })
 }
 
 fn total(widths: &[u16]) -> u16 {

@@ -105,7 +105,7 @@ fn overview() -> Overview {
     let mut cluster = ClusterState::new();
     store.drain_into(&mut cluster);
     let outcome = kai_engine::plan(&mut cluster, &policy, Cycle { now: NOW, seed: 0 });
-    Overview::of(&ClusterView { store, cluster, outcome, now: NOW }, None)
+    Overview::of(&ClusterView { store, cluster, outcome, now: NOW, staleness_grace: Span(0) }, None)
 }
 
 fn state() -> State {
@@ -159,20 +159,7 @@ fn screen_fits_terminals_of_several_sizes() {
 }
 
 fn jobs() -> State {
-    let args = args::Jobs {
-        namespace: None,
-        queue: None,
-        view: args::View {
-            cluster: args::Cluster {
-                kubeconfig: args::Kubeconfig { kubeconfig: None, context: None },
-                node_pool: None,
-            },
-            json: false,
-            watch: true,
-            config: None,
-        },
-    };
-    State::jobs(&args)
+    State::jobs(None, None)
 }
 
 #[test]

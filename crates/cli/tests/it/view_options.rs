@@ -67,7 +67,7 @@ async fn names_types_labels_and_namespaces_select_as_with_kubectl() {
     }
     let names = test.lines(&["jobs", &typed, "-o", "name"]).await;
     let [name] = names.as_slice() else { panic!("one group: {names:?}") };
-    assert!(name.starts_with(&format!("podgroup.scheduling.run.ai/pg-{}", JOB)), "{name}");
+    assert!(name.starts_with(&format!("podgroup.scheduling.run.ai/pg-{JOB}")), "{name}");
     assert_eq!(test.lines(&["why", &typed, "-o", "name"]).await, names);
     // What `-o name` prints is accepted.
     assert_eq!(test.lines(&["why", name, "-o", "name"]).await, names);
@@ -211,7 +211,7 @@ fn violations(value: &Value, schema: &Value, root: &Value, place: &str) -> Vec<S
     let is_type = match &schema["type"] {
         Value::Array(names) => names.iter().any(is_of),
         Value::Null => true,
-        name => is_of(name),
+        name @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => is_of(name),
     };
     if !is_type {
         all.push(format!("{place} is {kind}, not {}", schema["type"]));
