@@ -27,7 +27,7 @@ const VARIABLE: &str = "KAI_COMPLETE";
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// What kubectl shall do besides: `ShellCompDirectiveNoFileComp`.
 const NO_FILES: u32 = 4;
-/// More names than these help nobody.
+/// More names than these do not help.
 const NAMES_MAX: usize = 500;
 
 /// What an argument names.

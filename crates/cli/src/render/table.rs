@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences_without_room_follow_their_row() {
+    fn sentences_wider_than_their_column_follow_their_row() {
         assert_eq!(
             table(Some(60)),
             "  GROUP                    RUN/MIN   STATE
