@@ -196,9 +196,9 @@ pub(super) fn gpus(overview: &Overview) -> (String, usize) {
     (amount::text(QueueResource::Gpu, used), nodes.iter().map(|node| node.gpus.total).sum())
 }
 
-/// A group as a user names it: `team/Job/hello`.
+/// A group by the workload that a user submitted: `team/hello`.
 pub(super) fn workload(group: &GroupView) -> String {
-    format!("{}/{}", group.key.namespace, group.workload)
+    format!("{}/{}", group.key.namespace, group.workload.name)
 }
 
 /// Some of its pods are not placed.

@@ -175,7 +175,7 @@ fn files_without_a_snapshot_are_rejected() {
     ] {
         assert_rejected(name, content, &["has no `rawObjects`", "hint: "]);
     }
-    assert_rejected("bytes.zip", b"PK\x03\x04\xff\xfe garbage", &["not a snapshot archive", "hint: "]);
+    assert_rejected("bytes.zip", b"PK\x03\x04\xff\xfe garbage", &["not a complete zip archive", "hint: "]);
     assert_rejected("latin.yaml", b"config: \xff\xfe", &["UTF-8"]);
     assert_rejected("latin.json", base().to_string().replace("n0", "\u{1}").as_bytes(), &["`nodes[0]`"]);
     assert_rejected("tab.yaml", b"config:\n\tactions: a\n", &["line 2", "tabs"]);

@@ -182,8 +182,11 @@ fn of_pod(view: &ClusterView, key: &Key, pod: &Pod) -> Found {
             Found::Ungrouped(key.clone(), Ungrouped::OtherScheduler(pod.spec.scheduler_name.to_string()))
         }
         Some(group) if view.store.objects().pod_groups.contains_key(&group) => Found::Groups(vec![group]),
-        Some(group) => Found::Ungrouped(key.clone(), Ungrouped::MissingGroup(group)),
-        None => Found::Ungrouped(key.clone(), Ungrouped::NotGrouped),
+        Some(group) if pod.named_group().is_some() => {
+            Found::Ungrouped(key.clone(), Ungrouped::MissingGroup(group))
+        }
+        // The group that is implied has not been made.
+        Some(_) | None => Found::Ungrouped(key.clone(), Ungrouped::NotGrouped),
     }
 }
 
