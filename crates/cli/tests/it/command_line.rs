@@ -148,7 +148,10 @@ fn commands_options_and_contexts_are_completed_without_a_cluster() {
     );
     assert_eq!(completed(&file, &["queues", "--context", ""]), ["prod", "test"]);
     assert_eq!(completed(&file, &["queues", "--context", "p"]), ["prod"]);
-    assert!(completed(&file, &["queues", "--context", "prod", "x"]).is_empty(), "no server listens at the port");
+    assert!(
+        completed(&file, &["queues", "--context", "prod", "x"]).is_empty(),
+        "no server listens at the port"
+    );
 }
 
 #[test]

@@ -26,7 +26,6 @@ pub enum Gpu {
         #[serde(rename = "leaving")]
         releasing: bool,
         /// It has lost its reservation: its pods keep it, and no other pod may share it.
-        #[serde(skip_serializing_if = "std::ops::Not::not")]
         drained: bool,
         pods: Vec<String>,
     },
@@ -149,7 +148,7 @@ mod tests {
                 "cells": [
                     {"state": "whole"},
                     {"state": "releasing"},
-                    {"state": "shared", "group": "g", "part": 0.25, "leaving": false, "pods": ["a/b"]},
+                    {"state": "shared", "group": "g", "part": 0.25, "leaving": false, "drained": false, "pods": ["a/b"]},
                     {"state": "free"},
                 ],
             })
