@@ -70,8 +70,11 @@ pub(crate) async fn priority_order<B>(cluster: &TestCluster<B>) {
             cluster.waits(pod).await;
         }
         for (name, _) in &classes {
-            let pod = cluster.get(&POD, name).await.unwrap();
-            assert!(!object::str_at(&pod, "/metadata/annotations/pod-group-name").is_empty(), "{pod}");
+            let is_assigned = async || {
+                let pod = cluster.get(&POD, name).await.unwrap_or_default();
+                !object::str_at(&pod, "/metadata/annotations/pod-group-name").is_empty()
+            };
+            cluster.wait_until(&format!("pod `{name}` is assigned to its group"), is_assigned).await;
         }
         cluster.patch(&QUEUE, "one", &json!({"spec": {"resources": {"gpu": bounds(1, 1, 1)}}})).await;
         cluster.scheduled("high").await;
