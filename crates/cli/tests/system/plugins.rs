@@ -275,8 +275,8 @@ async fn plugin_that_panics_is_named_on_the_group_and_other_pods_run() {
     cluster.create_pod(PodBuilder::new("bad", "a", 1)).await;
     cluster.create_pod(PodBuilder::new("good", "a", 1)).await;
     cluster.wait_for_running("good", 1).await;
-    let bad = cluster.get(&POD, "bad").await.unwrap();
-    let group = object::str_at(&bad, "/metadata/annotations/pod-group-name");
+    let groups = cluster.list(&POD_GROUP).await;
+    let group = groups.iter().map(object::name).find(|name| name.starts_with("pg-bad-")).unwrap();
     cluster.wait_for_condition(group, "plugin `hostile` panicked: cannot judge it").await;
     assert!(failures(&cluster, "hostile", "panic") >= 1.0);
     let (status, body) = get(&cluster, "/hostile").await;
