@@ -10,7 +10,7 @@ use kai_engine::plugin::{Args, Depends, Filter, HttpHandler, HttpRequest, HttpRe
 use kai_engine::plugin::{Registry, SessionHook};
 use kai_engine::{Cluster, Cycle};
 use kai_object as object;
-use kai_runtime::kind::{CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, POD, ResourceKind};
+use kai_runtime::kind::{CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, ResourceKind};
 use kai_scheduler::resources::{BIND_REQUEST, POD_GROUP};
 use kai_sim::NodeGroup;
 use license_plugin::{Licenses, Seats};
