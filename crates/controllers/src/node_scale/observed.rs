@@ -37,8 +37,10 @@ pub struct Observed {
 pub struct PendingPod {
     pub uid: String,
     pub created: Timestamp,
-    /// The pod group; none for a pod that is scheduled alone.
+    /// The pod group: named by the pod, or implied.
     pub group: Option<Key>,
+    /// Whether the pod names its group. One that is only implied may never be made: such a pod is scheduled alone.
+    pub names_group: bool,
     pub state: PendingState,
     pub demand: Demand,
     /// Requests of the whole pod, in thousandths of a core and in bytes.
@@ -111,6 +113,7 @@ impl PendingPod {
             uid: pod.metadata.uid.to_text(),
             created: pod.metadata.creation_timestamp.map(|stamp| stamp.0).unwrap_or_default(),
             group: group.map(|name| Key::new(namespace, name)),
+            names_group: pod.named_group().is_some(),
             state: state(pod),
             demand: demand(pod),
             cpu_milli,

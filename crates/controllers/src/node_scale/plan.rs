@@ -203,7 +203,9 @@ fn keep<'a, 'i>(
 fn units<'a>(observed: &'a Observed, limits: &Limits, held_back: &mut Vec<(Key, HeldBack)>) -> Vec<Unit<'a>> {
     let mut by_group: BTreeMap<(bool, &Key), Vec<(&Key, &PendingPod)>> = BTreeMap::new();
     for (key, pod) in &observed.pods {
-        let unit = pod.group.as_ref().map_or((false, key), |group| (true, group));
+        let exists = |group: &&Key| observed.groups.as_ref().is_some_and(|all| all.contains_key(*group));
+        let group = pod.group.as_ref().filter(|group| pod.names_group || exists(group));
+        let unit = group.map_or((false, key), |group| (true, group));
         by_group.entry(unit).or_default().push((key, pod));
     }
     let mut units = Vec::new();

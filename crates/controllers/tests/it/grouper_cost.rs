@@ -7,6 +7,9 @@ use serde_json::{Value, json};
 /// The pods of one large Job, or of [`JOBS`] smaller ones together.
 const PODS: u32 = 1_000;
 const JOBS: u32 = 10;
+/// At most so many reads of an owner until its pods are assigned: the first one, and those that refresh it while the assignment waits for the
+/// bindings, which would carry it.
+const READS: usize = 3;
 
 /// The reads of owners and the writes for Jobs whose pods wait when the grouper starts.
 async fn reads_and_writes(jobs: u32) -> (usize, usize) {
@@ -33,8 +36,8 @@ async fn large_job_costs_no_more_requests_than_ten_smaller_ones() {
     let one = reads_and_writes(1).await;
     let ten = reads_and_writes(JOBS).await;
     let pods = PODS as usize;
-    assert_eq!(one, (1, pods + 1), "a read of the owner, a group, and a patch of every pod");
-    assert_eq!(ten, (JOBS as usize, pods + JOBS as usize));
+    assert_eq!((one.1, ten.1), (pods + 1, pods + JOBS as usize), "the groups, and a patch of every pod");
+    assert!(one.0 <= READS && ten.0 <= READS * JOBS as usize, "reads of {} and of {}", one.0, ten.0);
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
