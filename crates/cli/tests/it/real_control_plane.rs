@@ -343,8 +343,9 @@ fn deployed_components_are_left_out(cluster: &Cluster) {
 
 fn printed_command_deletes_all_created_objects(cluster: &Cluster, programs: &Programs, printed: &str) {
     assert!(printed.contains("it leaves behind:\n  CustomResourceDefinition "), "{printed}");
-    let command = printed.lines().find_map(|line| line.trim_start().strip_prefix("kubectl delete "));
-    let command = command.expect("it prints the command");
+    let prefix = format!("kubectl --kubeconfig {} delete ", cluster.kubeconfig().display());
+    let command = printed.lines().find_map(|line| line.trim_start().strip_prefix(&prefix));
+    let command = command.unwrap_or_else(|| panic!("it prints the command {prefix}…: {printed}"));
     let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("existing-cluster");
     let kubectl = Kubectl::new(&home, &cluster.kubeconfig()).with_program(&programs.path("kubectl"));
     kubectl.run(&format!("delete {command}"), "");

@@ -149,6 +149,12 @@ async fn start_of_a_group_is_written_once_a_run_time_counts_from_it() {
     let start = annotation_of(&cluster, name, LAST_START).await.expect("the Binding carries it");
     cluster.sleep(Duration::from_secs(30)).await;
     assert_eq!(cluster.annotation_time("g", LAST_START).await, None, "no rule reads it");
+    cluster.create_gang("forged", "a", 1, 1, json!({})).await;
+    cluster.wait_for_running("forged", 1).await;
+    let pods = cluster.list(&POD).await;
+    let forged = object::name(pods.iter().find(|pod| object::name(pod).starts_with("forged")).unwrap());
+    let future = json!({"metadata": {"annotations": {LAST_START: "2099-01-01T00:00:00Z"}}});
+    cluster.patch(&POD, forged, &future).await;
 
     let crash = kai_sim::FaultRates { crash: 1_000_000, ..kai_sim::FaultRates::default() };
     cluster.backend.faults().set_client_rates(name::SCHEDULER, crash);
@@ -162,6 +168,7 @@ async fn start_of_a_group_is_written_once_a_run_time_counts_from_it() {
     let written = async || cluster.annotation_time("g", LAST_START).await.is_some();
     cluster.wait_until("the start is written", written).await;
     assert_eq!(cluster.annotation_time("g", LAST_START).await, start.parse().ok(), "it is the same start");
+    assert_eq!(cluster.annotation_time("forged", LAST_START).await, None, "it is in the future");
     cluster.create_pod(PodBuilder::new("late", "b", 1)).await;
     cluster.wait_for_running("late", 1).await;
 }

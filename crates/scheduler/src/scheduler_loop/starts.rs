@@ -41,12 +41,15 @@ impl SchedulerLoop {
         }
     }
 
-    /// Reads starts from pods whose groups lack them: an earlier process deferred them.
+    /// Reads starts from pods whose groups lack them: an earlier process deferred them. Who may write a pod can change its
+    /// annotation: a start in the future, which would protect the group until then, does not count.
     pub(super) fn recover_starts(&mut self) {
+        let now = self.now();
         let objects = self.cache.store().objects();
         let mut starts: BTreeMap<Key, Timestamp> = BTreeMap::new();
         for pod in objects.pods.values() {
             let start = pod.metadata.annotation(annotation::LAST_START).and_then(|text| text.parse().ok());
+            let start = start.filter(|start| *start <= now);
             let Some((start, group)) = start.zip(pods::named_group(pod)) else { continue };
             let lacks_start = |group: &PodGroup| {
                 let annotations = group.metadata.annotations.as_ref();
