@@ -65,10 +65,17 @@ pub fn run(args: impl IntoIterator<Item = OsString>, extensions: &Extensions) ->
     match perform(args, extensions) {
         Ok(code) => code,
         Err(error) => {
-            let _ = writeln!(anstream::stderr(), "error: {}", invoked.text(&format!("{error:#}")));
+            let _ = writeln!(anstream::stderr(), "error: {}", invoked.text(&with_causes(&error)));
             ExitCode::from(BAD_INPUT)
         }
     }
+}
+
+/// An error with its causes. One that its effect has quoted is left out: libraries differ in whether they do that.
+pub(crate) fn with_causes(error: &anyhow::Error) -> String {
+    let mut causes = error.chain().map(ToString::to_string);
+    let first = causes.next().unwrap_or_default();
+    causes.fold(first, |text, cause| if text.ends_with(&cause) { text } else { format!("{text}: {cause}") })
 }
 
 fn perform(args: Args, extensions: &Extensions) -> Result<ExitCode> {

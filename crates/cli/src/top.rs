@@ -101,7 +101,7 @@ pub(crate) async fn show(
                     Action::Interrupt => return Ok(Left::Interrupted),
                     Action::Explain(group) => match explain(&mut reader, connection, &group).await {
                         Ok(page) => state.page = Some(page),
-                        Err(error) => state.notice = Some(format!("{error:#}")),
+                        Err(error) => state.notice = Some(crate::with_causes(&error)),
                     },
                 },
                 Some(Input::Resized) => {}
@@ -140,7 +140,7 @@ async fn refresh_page(state: &mut State, reader: &mut ClusterReader, connection:
     let Some(group) = page.explains.clone() else { return };
     match explain(reader, connection, &group).await {
         Ok(text) => page.replace(text),
-        Err(error) => state.notice = Some(format!("{error:#}")),
+        Err(error) => state.notice = Some(crate::with_causes(&error)),
     }
 }
 

@@ -162,7 +162,7 @@ async fn watch(
         reader.plan();
         let next = render(subject, connection, reader, extent(args, RowLimit::Screen)).await;
         let next = next.unwrap_or_else(|error| {
-            let text = format!("{error:#}\n");
+            let text = crate::with_causes(&error) + "\n";
             Rendered { json: json!({ "error": text.trim_end() }), text, names: Vec::new() }
         });
         // A terminal is redrawn for the sake of ages; elsewhere only changes are printed.

@@ -6,7 +6,7 @@ use crate::metrics::requests::RequestMetrics;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use prometheus::Registry;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use transport::Keepalive;
 
@@ -54,8 +54,8 @@ pub async fn config(kubeconfig: Option<PathBuf>, context: Option<String>) -> Res
     let unusable = |source| Error::Kubeconfig { path: PathBuf::from(location(kubeconfig.as_ref())), source };
     let file = match read(kubeconfig.as_ref()) {
         Ok(file) => file,
-        // There may be no file in a pod.
-        Err(_) if kubeconfig.is_none() && context.is_none() => {
+        // There is no file in a pod.
+        Err(_) if kubeconfig.is_none() && context.is_none() && !is_configured() => {
             return Config::infer().await.map(without_retries).map_err(Error::Nowhere);
         }
         Err(error) => return Err(unusable(error)),
@@ -92,6 +92,12 @@ fn read(path: Option<&PathBuf>) -> Result<Kubeconfig, kube::config::KubeconfigEr
 
 fn names(file: &Kubeconfig) -> Vec<String> {
     file.contexts.iter().map(|context| context.name.clone()).collect()
+}
+
+/// Whether `KUBECONFIG` is set, or a file is in the home directory.
+fn is_configured() -> bool {
+    std::env::var_os("KUBECONFIG").is_some_and(|paths| !paths.is_empty())
+        || Path::new(&location(None)).exists()
 }
 
 /// Where the kubeconfig is: the file, the files of `KUBECONFIG`, or the one in the home directory.

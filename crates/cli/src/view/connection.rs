@@ -45,7 +45,7 @@ impl Connection {
                 "select a kubeconfig with --kubeconfig, and one of its contexts with --context; `kai up` starts a \
                  cluster for trials"
             };
-            anyhow!("{:#}; hint: {hint}", anyhow::Error::from(error))
+            anyhow!("{}; hint: {hint}", crate::with_causes(&error.into()))
         })?;
         let (namespace, url) = (config.default_namespace.clone(), config.cluster_url.to_string());
         let url = url.trim_end_matches('/').to_owned();

@@ -3,6 +3,7 @@
 use crate::{kai, scratch, stderr, stdout};
 use kai_clock::Stopwatch;
 use serde_json::{Value, json};
+use std::process::Command;
 
 /// Two nodes of four GPUs, one queue, and two groups of one pod that fit.
 fn base() -> Value {
@@ -188,6 +189,12 @@ fn files_without_a_snapshot_are_rejected() {
 fn error_has_its_cause_once() {
     let output = kai(&["plan", "/nowhere/to/be.found"]);
     assert_eq!(stderr(&output).matches("o such file").count(), 1, "{}", stderr(&output));
+    // A folder is no kubeconfig.
+    let folder = env!("CARGO_TARGET_TMPDIR");
+    let output = Command::new(env!("CARGO_BIN_EXE_kai")).arg("queues").env("KUBECONFIG", folder).output();
+    let error = stderr(&output.expect("the command runs"));
+    assert!(error.starts_with(&format!("error: cannot use kubeconfig `{folder}`: ")), "{error}");
+    assert_eq!(error.matches("s a directory").count(), 1, "{error}");
 }
 
 #[test]

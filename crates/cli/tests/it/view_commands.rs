@@ -408,7 +408,11 @@ fn assert_rejected_without_cluster(args: &[&str], words: &[&str]) {
 
 #[test]
 fn unreachable_cluster_is_an_error_with_a_hint() {
-    assert_rejected_without_cluster(&["queues"], &["found no cluster", "hint: ", "--kubeconfig", "kai up"]);
+    assert_rejected_without_cluster(&["queues"], &["`/nowhere/config`", "hint: ", "--kubeconfig", "kai up"]);
+    let mut without_files = Command::new(env!("CARGO_BIN_EXE_kai"));
+    without_files.arg("queues").env_remove("KUBECONFIG").env("HOME", "/nowhere");
+    let output = without_files.output().expect("the binary runs");
+    assert_rejected(&output, &["found no cluster", "hint: ", "--kubeconfig", "kai up"]);
     assert_rejected_without_cluster(
         &["jobs", "--kubeconfig", "/nowhere/file"],
         &["`/nowhere/file`", "hint: "],
