@@ -92,7 +92,7 @@ struct Grouper {
     reconciled: Mutex<FxHashMap<u64, u64>>,
     /// How often in a row pods could not be grouped.
     failures: Mutex<FxHashMap<Key, u32>>,
-    /// Since when pods are bound to be assigned by their binding.
+    /// Since when the assignment of pods waits for their binding, which would carry it.
     unassigned: Mutex<FxHashMap<Key, Instant>>,
     /// Groups that are being written: the pods of a gang are reconciled at the same time, and one write is enough.
     writing: KeyedLocks<Key>,
