@@ -96,6 +96,10 @@ fn configure(repository: &Repository, command: &mut Command) -> Result<Vec<Missi
         let why = format!("prometheus is not installed, and `{PROMETHEUS_VARIABLE}` is not set");
         missing.push(Missing { what: "Prometheus", tests: &["prometheus_tests"], why });
     }
+    if !runs("chromium") {
+        let why = "chromium is not installed".to_owned();
+        missing.push(Missing { what: "a browser", tests: &["in_a_browser"], why });
+    }
     match repository.reference() {
         Ok(folder) => {
             command.env(REFERENCE_VARIABLE, folder);

@@ -1,6 +1,7 @@
 //! What does not need a cluster: help, version, completions, manual pages, schemas, the plugin, and errors of kubeconfigs.
 
 use crate::{assert_rejected, kai, scratch, stderr, stdout};
+use kai_kubetest::kubectl::Kubectl;
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::symlink;
@@ -69,22 +70,23 @@ fn plugin_of_kubectl_is_named_in_help_usage_and_hints() {
 }
 
 #[test]
-#[ignore = "needs kubectl"]
+#[ignore = "needs kubectl: cargo xtask ci runs it"]
 fn kubectl_runs_and_completes_the_plugin() {
     let plugin = named("kubectl-kai");
-    let path = format!(
-        "{}:{}",
-        plugin.parent().expect("a folder").display(),
-        std::env::var("PATH").unwrap_or_default()
-    );
-    let output = Command::new("kubectl").args(["kai", "version"]).env("PATH", &path).output();
-    let output = output.expect("kubectl is installed");
-    assert!(stdout(&output).starts_with("kai 0."), "{}", stderr(&output));
     let completion = plugin.with_file_name("kubectl_complete-kai");
     symlink(env!("CARGO_BIN_EXE_kai"), &completion).expect("a link can be made");
-    let output = Command::new("kubectl").args(["__complete", "kai", "que"]).env("PATH", &path).output();
-    let output = output.expect("kubectl is installed");
-    assert!(stdout(&output).starts_with("queues\t"), "{output:?}");
+    let folder = plugin.parent().expect("a folder").display();
+    let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
+    for program in Kubectl::required() {
+        let kubectl = |arguments: &[&str]| {
+            let output = Command::new(&program).args(arguments).env("PATH", &path).output();
+            output.unwrap_or_else(|error| panic!("{}: {error}", program.display()))
+        };
+        let version = kubectl(&["kai", "version"]);
+        assert!(stdout(&version).starts_with("kai 0."), "{}", stderr(&version));
+        let words = kubectl(&["__complete", "kai", "que"]);
+        assert!(stdout(&words).starts_with("queues\t"), "{words:?}");
+    }
 }
 
 #[test]

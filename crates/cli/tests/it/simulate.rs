@@ -130,7 +130,7 @@ fn data_of_charts(page: &str) -> Vec<Value> {
 }
 
 #[test]
-#[ignore = "needs chromium"]
+#[ignore = "needs chromium: cargo xtask ci runs it"]
 fn script_of_the_page_draws_every_chart_in_a_browser() {
     let page = scratch("browser.html", "");
     let output = kai(&["simulate", &example("busy-morning.yaml"), "--html", &page]);
