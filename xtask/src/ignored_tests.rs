@@ -72,9 +72,9 @@ fn configure(repository: &Repository, command: &mut Command) -> Result<Vec<Missi
         // The built programs include kubectl.
         None => {
             let programs = kubernetes::built(repository)?;
+            helm::program(repository)?;
             match node::unsupported() {
                 None => {
-                    helm::program(repository)?;
                     kubernetes::node::build(repository, &programs)?;
                     let images = image::build(repository, &image::Args::for_tests())?;
                     command.env(image::VARIABLE, images);

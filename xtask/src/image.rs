@@ -62,6 +62,11 @@ impl Args {
 }
 
 pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
+    if args.tag.as_deref().is_some_and(|tag| tag.ends_with("-fips")) {
+        bail!(
+            "these images have no validated cryptography, so no tag of theirs may end with `-fips`; hint: docs/installing.md"
+        );
+    }
     let archive = build(repository, args)?;
     let tag = tag(repository, args)?;
     println!("wrote {}", archive.display());

@@ -43,14 +43,33 @@ name: {{ .name | quote }}
 {{- with .namespace }}
 namespace: {{ . | quote }}
 {{- end }}
-{{- with merge (dict) (.labels | default dict) .root.Values.global.additionalLabels }}
-labels:
-  {{- toYaml . | nindent 2 }}
+{{- with include "kai.podMetadata" . }}
+{{ . }}
 {{- end }}
-{{- with merge (dict) (.annotations | default dict) .root.Values.global.additionalAnnotations }}
-annotations:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
+{{- end -}}
+
+{{/* Labels and annotations of an object or of a pod template. Takes (dict "root" $), optionally with "labels" and "annotations". */}}
+{{- define "kai.podMetadata" -}}
+{{- $global := .root.Values.global -}}
+{{- $metadata := dict -}}
+{{- with merge (dict) (.labels | default dict) ($global.additionalLabels | default dict) }}{{ $_ := set $metadata "labels" . }}{{ end -}}
+{{- with merge (dict) (.annotations | default dict) ($global.additionalAnnotations | default dict) }}{{ $_ := set $metadata "annotations" . }}{{ end -}}
+{{- if $metadata }}{{ toYaml $metadata }}{{ end -}}
+{{- end -}}
+
+{{/* The security context of a container of operator and hooks: that of the values, or else all that the program can do without. */}}
+{{- define "kai.securityContext" -}}
+{{- if .Values.global.securityContext -}}
+{{ toYaml .Values.global.securityContext }}
+{{- else -}}
+allowPrivilegeEscalation: false
+capabilities:
+  drop: [ALL]
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
 {{- end -}}
 
 {{/* Annotations of objects that stay when the release is deleted. */}}
@@ -65,8 +84,9 @@ helm.sh/hook: pre-install,pre-upgrade
 helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: hook-succeeded,before-hook-creation
 {{- end -}}
+{{/* Also after a rollback: the Config is not an object of the release, so helm does not restore it. */}}
 {{- define "kai.postHook" -}}
-helm.sh/hook: post-install,post-upgrade
+helm.sh/hook: post-install,post-upgrade,post-rollback
 helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: hook-succeeded,before-hook-creation
 {{- end -}}
@@ -82,9 +102,10 @@ helm.sh/hook-weight: "-1"
 helm.sh/hook-delete-policy: before-hook-creation
 {{- end -}}
 
-{{/* Where pods of operator and hooks run, and with which secrets their images are pulled. */}}
+{{/* Where pods of operator and hooks run, and with which secrets their images are pulled. Takes (dict "root" $), optionally with
+     "affinity" in place of the global one. */}}
 {{- define "kai.placement" -}}
-{{- $global := .Values.global -}}
+{{- $global := .root.Values.global -}}
 {{- with $global.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
@@ -93,7 +114,7 @@ imagePullSecrets:
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with $global.affinity }}
+{{- with .affinity | default $global.affinity }}
 affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -169,16 +190,15 @@ metadata:
 spec:
   template:
     metadata:
-      labels:
-        {{- .labels | default (dict "app" .name) | toYaml | nindent 8 }}
+      {{- $annotations := dict }}
       {{- if include "kai.openshift" .root }}
-      annotations:
-        openshift.io/scc: kai-system
+      {{- $annotations = dict "openshift.io/scc" "kai-system" }}
       {{- end }}
+      {{- include "kai.podMetadata" (dict "root" .root "labels" (.labels | default (dict "app" .name)) "annotations" $annotations) | nindent 6 }}
     spec:
       serviceAccountName: {{ .account | quote }}
       restartPolicy: {{ .restart }}
-      {{- include "kai.placement" .root | nindent 6 }}
+      {{- include "kai.placement" (dict "root" .root "affinity" .settings.affinity) | nindent 6 }}
       {{- if include "kai.openshift" .root }}
       securityContext:
         runAsUser: 10000
@@ -204,10 +224,8 @@ spec:
             capabilities:
               drop: [ALL]
           {{- else }}
-          {{- with .root.Values.global.securityContext }}
           securityContext:
-            {{- toYaml . | nindent 12 }}
-          {{- end }}
+            {{- include "kai.securityContext" .root | nindent 12 }}
           {{- end }}
           {{- with .settings.resources }}
           resources:

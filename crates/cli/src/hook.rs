@@ -21,9 +21,10 @@ const CONFIGS: &str = "/apis/kai.scheduler/v1/configs";
 const TOPOLOGIES: &str = "/apis/kai.scheduler/v1alpha1/topologies";
 const KUEUE: &str = "kueue.x-k8s.io";
 /// Kinds that the operator creates for shards besides Deployments.
-const OF_SHARDS: [(&str, &str); 4] = [
+const OF_SHARDS: [(&str, &str); 5] = [
     ("api/v1", "configmaps"),
     ("api/v1", "services"),
+    ("apis/discovery.k8s.io/v1", "endpointslices"),
     ("apis/policy/v1", "poddisruptionbudgets"),
     ("apis/autoscaling.k8s.io/v1", "verticalpodautoscalers"),
 ];
@@ -296,6 +297,15 @@ mod tests {
         };
         create(maps, &map("of-the-shard", "SchedulingShard")).await;
         create(maps, &map("of-another", "Other")).await;
+        let slices = "/apis/discovery.k8s.io/v1/namespaces/kai/endpointslices";
+        let mut leader = map("kai-scheduler-default-leader", "SchedulingShard");
+        for (field, value) in
+            [("apiVersion", "discovery.k8s.io/v1"), ("kind", "EndpointSlice"), ("addressType", "IPv4")]
+        {
+            leader[field] = Value::from(value);
+        }
+        leader["endpoints"] = json!([]);
+        create(slices, &leader).await;
         let command =
             HookCommand::Cleanup { namespace: "kai".to_owned(), config: Some("kai-config".to_owned()) };
         for _ in 0..2 {
@@ -303,6 +313,7 @@ mod tests {
         }
         assert!(api.send("GET", &path, None).await.is_err());
         assert!(api.send("GET", &format!("{maps}/of-the-shard"), None).await.is_err());
+        assert!(api.send("GET", &format!("{slices}/kai-scheduler-default-leader"), None).await.is_err());
         get(api, &format!("{maps}/of-another")).await;
     }
 

@@ -14,6 +14,7 @@ pub const IMAGES: &[ImageSpec] = &[
     image("admission", &["admission"]),
     image("binder", &["binder"]),
     image("crd-upgrader", &[]),
+    image("fairshare-simulator", &["simulate"]),
     image("kai", &[]),
     image("nodescaleadjuster", &["node-scale-adjuster"]),
     image("numa-placement-exporter", &["numa-exporter"]),
@@ -26,6 +27,8 @@ pub const IMAGES: &[ImageSpec] = &[
     ImageSpec { loads_driver: true, ..image("resourcereservation", &["reservation"]) },
     image("scalingpod", &["scaling-pod"]),
     image("scheduler", &["scheduler"]),
+    image("snapshot-tool", &["plan"]),
+    image("time-based-fairshare-simulator", &["simulate"]),
 ];
 
 const fn image(name: &'static str, arguments: &'static [&'static str]) -> ImageSpec {

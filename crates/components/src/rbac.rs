@@ -1,7 +1,7 @@
 //! RBAC manifests of the components, as objects and as the YAML files in `deploy/rbac`.
 //!
 //! One file per component: its service account, a `ClusterRole` for `watches` and `rules`, and a `Role` in each
-//! namespace where it has further rights, each with its binding.
+//! namespace where it has further rights (a `ClusterRole` where KAI has one), each with its binding.
 
 use crate::spec::{Component, ComponentSpec, Rule, ServiceAccount};
 use crate::workload_rules::workload_rules;
@@ -32,10 +32,38 @@ const LEASE_EVENTS: Rule = Rule {
     ..LEASE
 };
 
-/// A role with its rules; cluster-wide without a namespace.
+/// A role with its rules, bound in a namespace or in all of them.
 struct Role {
     namespace: Option<&'static str>,
     rules: Vec<Rule>,
+}
+
+/// A binding never changes the role that it refers to, so where KAI's chart has a binding of the same name, the role has
+/// KAI's kind and name: else neither `helm upgrade` from KAI nor the way back would be possible.
+struct Kind {
+    role: &'static str,
+    role_name: &'static str,
+    binding: &'static str,
+}
+
+impl Kind {
+    fn of(spec: &ComponentSpec, role: &Role) -> Self {
+        let is_of_reservation = spec.component == Component::ResourceReservation;
+        let cluster_role =
+            if spec.component == Component::QueueController { "queuecontroller" } else { spec.role };
+        match role.namespace {
+            None => Self { role: "ClusterRole", role_name: cluster_role, binding: "ClusterRoleBinding" },
+            Some(_) if is_of_reservation => {
+                Self { role: "ClusterRole", role_name: cluster_role, binding: "RoleBinding" }
+            }
+            Some(_) => Self { role: "Role", role_name: spec.role, binding: "RoleBinding" },
+        }
+    }
+
+    /// Whether the role itself is in the namespace of its binding.
+    fn is_namespaced(&self) -> bool {
+        self.role == "Role"
+    }
 }
 
 fn roles(spec: &ComponentSpec) -> Vec<Role> {
@@ -75,11 +103,15 @@ pub fn objects(spec: &ComponentSpec) -> Vec<Value> {
     });
     let mut objects = vec![account];
     for role in roles(spec) {
-        let mut metadata = json!({"name": spec.role});
+        let kind = Kind::of(spec, &role);
+        let mut bound = json!({"name": spec.role});
+        let mut metadata = json!({"name": kind.role_name});
         if let Some(namespace) = role.namespace {
-            metadata["namespace"] = Value::from(namespace);
+            bound["namespace"] = Value::from(namespace);
+            if kind.is_namespaced() {
+                metadata["namespace"] = Value::from(namespace);
+            }
         }
-        let [kind, binding] = kinds(&role);
         let rules = role.rules.iter().map(|rule| {
             let mut made =
                 json!({"apiGroups": [rule.api_group], "resources": rule.resources, "verbs": rule.verbs});
@@ -89,11 +121,11 @@ pub fn objects(spec: &ComponentSpec) -> Vec<Value> {
             made
         });
         objects.push(json!({
-            "apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "rules": rules.collect::<Vec<_>>(),
+            "apiVersion": API_VERSION, "kind": kind.role, "metadata": metadata, "rules": rules.collect::<Vec<_>>(),
         }));
         objects.push(json!({
-            "apiVersion": API_VERSION, "kind": binding, "metadata": metadata,
-            "roleRef": {"apiGroup": API_GROUP, "kind": kind, "name": spec.role},
+            "apiVersion": API_VERSION, "kind": kind.binding, "metadata": bound,
+            "roleRef": {"apiGroup": API_GROUP, "kind": kind.role, "name": kind.role_name},
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
         }));
     }
@@ -116,12 +148,16 @@ pub fn yaml(spec: &ComponentSpec) -> String {
         "---\napiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: {name}\n  namespace: {namespace}\n"
     ));
     for role in roles(spec) {
-        let [kind, binding] = kinds(&role);
-        let mut metadata = format!("metadata:\n  name: {}\n", spec.role);
+        let kind = Kind::of(spec, &role);
+        let mut bound = format!("metadata:\n  name: {}\n", spec.role);
+        let mut metadata = format!("metadata:\n  name: {}\n", kind.role_name);
         if let Some(namespace) = role.namespace {
-            writeln!(metadata, "  namespace: {namespace}").expect("writing to a string");
+            writeln!(bound, "  namespace: {namespace}").expect("writing to a string");
+            if kind.is_namespaced() {
+                writeln!(metadata, "  namespace: {namespace}").expect("writing to a string");
+            }
         }
-        write(format_args!("---\napiVersion: {API_VERSION}\nkind: {kind}\n{metadata}rules:\n"));
+        write(format_args!("---\napiVersion: {API_VERSION}\nkind: {}\n{metadata}rules:\n", kind.role));
         for Rule { api_group, resources, verbs, resource_names, reason } in role.rules {
             let api_group = if api_group.is_empty() { "\"\"" } else { api_group };
             write(format_args!(
@@ -134,18 +170,11 @@ pub fn yaml(spec: &ComponentSpec) -> String {
             }
         }
         write(format_args!(
-            "---\napiVersion: {API_VERSION}\nkind: {binding}\n{metadata}roleRef:\n  apiGroup: {API_GROUP}\n  \
-             kind: {kind}\n  name: {}\nsubjects:\n  - kind: ServiceAccount\n    name: {name}\n    \
+            "---\napiVersion: {API_VERSION}\nkind: {}\n{bound}roleRef:\n  apiGroup: {API_GROUP}\n  \
+             kind: {}\n  name: {}\nsubjects:\n  - kind: ServiceAccount\n    name: {name}\n    \
              namespace: {namespace}\n",
-            spec.role
+            kind.binding, kind.role, kind.role_name
         ));
     }
     text
-}
-
-fn kinds(role: &Role) -> [&'static str; 2] {
-    match role.namespace {
-        Some(_) => ["Role", "RoleBinding"],
-        None => ["ClusterRole", "ClusterRoleBinding"],
-    }
 }

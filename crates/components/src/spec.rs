@@ -68,7 +68,7 @@ pub struct ComponentSpec {
     /// Runs it inside another process (`kai up`, whole-system tests).
     pub start: Start,
     pub service_account: ServiceAccount,
-    /// Name of its cluster role, its roles and their bindings; the same as in KAI's chart.
+    /// Name of its roles and of all bindings, as in KAI's chart; [`crate::rbac`] knows the role that is called otherwise.
     pub role: &'static str,
     /// Resources that it lists and watches in all namespaces.
     pub watches: &'static [Watch],

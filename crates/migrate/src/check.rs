@@ -1,6 +1,6 @@
 //! All checks together.
 
-use crate::finding::{Finding, Level};
+use crate::finding::{Finding, Level, named};
 use crate::installed;
 use crate::objects;
 use crate::rules::installation::{self, Installation};
@@ -66,6 +66,16 @@ fn check_values(values: &Value, findings: &mut Vec<Finding>) {
         let subject = if refusal.key.is_empty() { "values".to_owned() } else { refusal.key };
         let finding = Finding::new(Level::Unsupported, "H01", format!("values: {subject}"));
         findings.push(finding.message(refusal.problem).action(refusal.hint));
+    }
+    let sources: Vec<String> =
+        chart::image_sources(values).iter().map(|key| format!("values: {key}")).collect();
+    if let Some(subjects) = named(&sources) {
+        let finding = Finding::new(Level::Differs, "images", subjects).message(
+            "images are pulled from where these keys say: there has to be an image of this scheduler, not one of KAI",
+        );
+        findings.push(finding.action(
+            "set global.registry and global.tag to where `cargo xtask image` put the images, and remove those of single images",
+        ));
     }
     for rule in chart::RULES.iter().filter(|rule| rule.id != "H01") {
         let keys: Vec<String> = (rule.keys)(values).iter().map(|key| format!("values: {key}")).collect();

@@ -120,6 +120,24 @@ impl Settings {
         Some(context)
     }
 
+    /// [`Self::security_context`] with what our programs can do without besides, as the restricted Pod Security Standard wants it.
+    /// Reservation pods have none of this: container runtimes write links to the driver's libraries into them.
+    pub(crate) fn restricted_security_context(&self) -> Option<Value> {
+        let mut context = self.security_context()?;
+        for (field, value) in
+            [("readOnlyRootFilesystem", json!(true)), ("seccompProfile", json!({"type": "RuntimeDefault"}))]
+        {
+            if context.get(field).is_none() {
+                kai_object::set(&mut context, &[field], value);
+            }
+        }
+        // As the standard spells it.
+        if context.pointer("/capabilities/drop") == Some(&json!(["all"])) {
+            kai_object::map_mut(&mut context, "capabilities").insert("drop".to_owned(), json!(["ALL"]));
+        }
+        Some(context)
+    }
+
     /// The vertical scaling of a component: its own setting, else the global one; `None` when it is off.
     ///
     /// Only the global one has a default update mode; a component's own leaves it to the autoscaler.

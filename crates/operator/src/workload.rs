@@ -61,7 +61,7 @@ impl Workload<'_> {
             "resources": resources(self.service.and_then(|service| service.resources.as_ref()), &self.defaults),
         });
         extend(&mut container, fields);
-        if let Some(context) = settings.security_context() {
+        if let Some(context) = settings.restricted_security_context() {
             kai_object::set(&mut container, &["securityContext"], context);
         }
         let mut spec = pod_spec(settings, self.account);

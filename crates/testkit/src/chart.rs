@@ -1,10 +1,15 @@
 //! Replays what helm rendered from KAI's chart for sets of values.
 //!
 //! Rights are not compared: ours are minimal, and tests on a real control plane prove them. Nor are the commands of
-//! hooks: ours are subcommands of our own program. Intended differences are rules over the values ([`difference`]).
+//! hooks: ours are subcommands of our own program. Intended differences are rules over the values ([`difference`]). What no
+//! recording shows is checked besides (`own`).
 
 pub mod difference;
 mod normalise;
+mod own;
+mod values;
+
+pub use values::values_of_kai;
 
 use crate::recorded;
 use crate::session::{CaseOutcome, CaseResult};
@@ -12,7 +17,7 @@ use anyhow::{Context, Result, bail};
 use difference::{Mismatch, RENDERS};
 use normalise::{REGISTRY, by_key, normalise};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -58,22 +63,81 @@ struct Expected {
     error: Option<Value>,
 }
 
-/// Renders every case of a folder that needs no cluster, in order of id; also returns the number of the others.
-pub fn run(folder: &Path, renderer: &Renderer) -> Result<(Vec<CaseResult>, usize)> {
+/// Makes a cluster in the state that a text describes, with the objects of its second argument; returns its kubeconfig file.
+pub type Serve<'a> = &'a dyn Fn(&[Value]) -> Result<PathBuf>;
+
+/// Renders every case of a folder, in order of id, and runs the checks that need no recording. `serve` makes the clusters in
+/// which templates look objects up.
+pub fn run(folder: &Path, renderer: &Renderer, serve: Serve<'_>) -> Result<Vec<CaseResult>> {
     let cases: Vec<Case> = recorded::load(&folder.join("cases"))?;
     let default = cases.iter().find(|case| case.id == DEFAULT);
     let default = default.map(|case| case.expect.objects.clone()).unwrap_or_default();
-    let (offline, online): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.input.cluster.is_none());
-    let results = offline.into_iter().map(|case| {
-        let outcome = run_case(case, &default, renderer)
+    let results = cases.iter().map(|case| {
+        let outcome = run_case(case, &default, renderer, serve)
             .unwrap_or_else(|error| CaseOutcome::Failed(format!("    {error:#}\n")));
         CaseResult { area: AREA.to_owned(), id: format!("chart/{}", case.id), outcome }
     });
-    Ok((results.collect(), online.len()))
+    let mut results: Vec<CaseResult> = results.collect();
+    let values = folder.join("../../spec/helm-values.yaml");
+    results.extend(own::run(renderer, values.is_file().then_some(values)));
+    Ok(results)
 }
 
-fn run_case(case: &Case, default: &BTreeMap<String, Value>, renderer: &Renderer) -> Result<CaseOutcome> {
-    let mismatches = match (render(&case.input, renderer)?, &case.expect.error) {
+/// The objects of a cluster in the state that a case names.
+fn state(cluster: &Value) -> Result<Vec<Value>> {
+    let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let text = cluster.as_str().unwrap_or_default();
+    let reservation = "kai-resource-reservation";
+    if text.contains("clusterversions") {
+        let (group, plural) = ("config.openshift.io", "clusterversions");
+        let schema = json!({"openAPIV3Schema": {"type": "object"}});
+        return Ok(vec![json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.{group}")},
+            "spec": {
+                "group": group, "scope": "Cluster",
+                "names": {"plural": plural, "singular": "clusterversion", "kind": "ClusterVersion", "listKind": "ClusterVersionList"},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+            },
+        })]);
+    }
+    if text.contains(reservation) {
+        return Ok(vec![
+            namespace(reservation),
+            json!({
+                "apiVersion": "v1", "kind": "ServiceAccount",
+                "metadata": {"name": reservation, "namespace": reservation},
+            }),
+        ]);
+    }
+    if text.contains("kai-scale-adjust") {
+        return Ok(vec![namespace("kai-scale-adjust")]);
+    }
+    bail!("the state `{text}` is unknown")
+}
+
+fn run_case(
+    case: &Case,
+    default: &BTreeMap<String, Value>,
+    renderer: &Renderer,
+    serve: Serve<'_>,
+) -> Result<CaseOutcome> {
+    let kubeconfig = match &case.input.cluster {
+        Some(cluster) => Some(serve(&state(cluster)?)?),
+        None => None,
+    };
+    // What a template finds in the cluster is as if the values said so.
+    let mut values = case.input.values.clone();
+    if case
+        .input
+        .cluster
+        .as_ref()
+        .and_then(Value::as_str)
+        .is_some_and(|text| text.contains("clusterversions"))
+    {
+        kai_object::set(&mut values, &["openshift"], Value::from(true));
+    }
+    let mismatches = match (render(&case.input, renderer, kubeconfig.as_deref())?, &case.expect.error) {
         (Err(_), Some(_)) => Vec::new(),
         (Ok(_), Some(error)) => vec![Mismatch::new("rendering", error, &Value::from(RENDERS))],
         (Err(error), None) => vec![Mismatch::new("rendering", &Value::from(RENDERS), &Value::from(error))],
@@ -82,7 +146,7 @@ fn run_case(case: &Case, default: &BTreeMap<String, Value>, renderer: &Renderer)
     if mismatches.is_empty() {
         return Ok(CaseOutcome::Passed);
     }
-    Ok(match difference::explain(&case.input.values, &mismatches) {
+    Ok(match difference::explain(&values, &mismatches) {
         Ok(id) => CaseOutcome::ByDesign(id),
         Err(unexplained) => {
             let lines: Vec<String> = unexplained.iter().map(|mismatch| format!("    {mismatch}")).collect();
@@ -91,14 +155,38 @@ fn run_case(case: &Case, default: &BTreeMap<String, Value>, renderer: &Renderer)
     })
 }
 
+/// The objects of a chart with values of our own, by key, or what helm says is wrong.
+fn render_values(
+    renderer: &Renderer,
+    chart: &Path,
+    values: &Value,
+) -> Result<Result<BTreeMap<String, Value>, String>> {
+    let input = Input {
+        release: "kai-scheduler".to_owned(),
+        namespace: "kai-scheduler".to_owned(),
+        helm_args: Vec::new(),
+        values: values.clone(),
+        cluster: None,
+    };
+    render(&input, &Renderer { chart: chart.to_owned(), ..renderer.clone() }, None)
+}
+
 /// The rendered objects by key, or what helm says is wrong.
-fn render(input: &Input, renderer: &Renderer) -> Result<Result<BTreeMap<String, Value>, String>> {
+fn render(
+    input: &Input,
+    renderer: &Renderer,
+    kubeconfig: Option<&Path>,
+) -> Result<Result<BTreeMap<String, Value>, String>> {
     let values = input.values.to_string().replace("<registry>", REGISTRY);
-    let mut helm = Command::new(&renderer.helm)
-        .args(["template", &input.release])
+    let mut helm = Command::new(&renderer.helm);
+    helm.args(["template", &input.release])
         .arg(&renderer.chart)
         .args(["--namespace", &input.namespace, "--values", "-"])
-        .args(&input.helm_args)
+        .args(&input.helm_args);
+    if let Some(file) = kubeconfig {
+        helm.arg("--dry-run=server").arg("--kubeconfig").arg(file);
+    }
+    let mut helm = helm
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

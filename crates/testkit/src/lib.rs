@@ -7,6 +7,7 @@ pub mod chart;
 pub mod console;
 pub mod grouper;
 pub mod hostile;
+pub mod immutable;
 pub mod installed;
 pub mod operator;
 pub mod random;

@@ -8,4 +8,5 @@
 mod bad_times;
 mod cluster;
 mod footprint;
+mod move_from_kai;
 mod real_node;

@@ -6,6 +6,7 @@ mod docs_examples;
 mod docs_references;
 mod generated_pages;
 mod group;
+mod immutable_fields;
 mod invalid_files;
 mod invalid_objects;
 mod lint;

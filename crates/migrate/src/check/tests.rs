@@ -40,6 +40,16 @@ fn defaults_of_kai_have_no_findings() {
 }
 
 #[test]
+fn images_of_kai_are_not_those_of_this_scheduler() {
+    let values =
+        json!({"global": {"registry": "registry.example/kai"}, "binder": {"image": {"tag": "v0.17.0"}}});
+    let found = of_values(values);
+    let finding = expect(&found, Level::Differs, "images", "global.registry");
+    assert!(finding.action.contains("global.tag"), "{finding:?}");
+    assert_eq!(of_values(json!({"global": {"registry": "", "tag": ""}})), []);
+}
+
+#[test]
 fn keys_that_the_chart_refuses_are_unsupported_and_have_a_hint() {
     let found = of_values(json!({
         "admission": {"certSecretName": "x", "cdi": true},

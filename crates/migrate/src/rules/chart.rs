@@ -2,6 +2,7 @@
 
 use crate::schema;
 use serde_json::Value;
+use std::sync::LazyLock;
 
 pub struct Rule {
     /// The id in `docs/differences.md`.
@@ -18,7 +19,14 @@ pub const RULES: &[Rule] = &[
         id: "H03",
         keys: |values| any_set(values, &["topologyMigration.image.registry", "postCleanup.image.registry"]),
     },
-    Rule { id: "H04", keys: empty_pull_policies },
+    Rule {
+        id: "H04",
+        keys: |values| {
+            let mut keys = any_set(values, &["global.imagePullPolicy"]);
+            keys.extend(empty_pull_policies(values));
+            keys
+        },
+    },
     Rule { id: "H05", keys: |values| any_set(values, &["postCleanup.serviceAccountName"]) },
     Rule {
         id: "H06",
@@ -40,6 +48,21 @@ pub const RULES: &[Rule] = &[
             )
         },
     },
+    Rule {
+        id: "H10",
+        keys: |values| {
+            any_set(
+                values,
+                &[
+                    "crdupgrader.affinity",
+                    "kaiConfigDeployer.affinity",
+                    "operator.affinity",
+                    "postCleanup.affinity",
+                    "topologyMigration.affinity",
+                ],
+            )
+        },
+    },
 ];
 
 /// A key that the chart refuses.
@@ -50,19 +73,17 @@ pub struct Refusal {
     pub hint: String,
 }
 
-/// What to do about keys that KAI's guides name or older versions of its chart had.
+/// Keys that KAI's guides name or older versions of its chart had, each with what to do instead: the templates refuse them, too.
+const REFUSED_KEYS: &str = include_str!("../../../../charts/kai-scheduler/files/refused-keys.yaml");
+
+/// What is written in [`REFUSED_KEYS`], where every text is in double quotes.
+static REFUSED: LazyLock<Vec<(&str, String)>> = LazyLock::new(|| {
+    let rows = REFUSED_KEYS.lines().filter_map(|line| line.split_once(": "));
+    rows.filter_map(|(key, text)| Some((key, serde_json::from_str(text).ok()?))).collect()
+});
+
+/// What to do about other keys.
 const KNOWN: &[(&str, &str)] = &[
-    ("admission.certSecretName", "remove it: the operator creates and renews the certificate"),
-    ("queuecontroller.certSecretName", "remove it: the operator creates and renews the certificate"),
-    ("binder.additionalArgs", "remove it: DRA needs no flag, it is detected"),
-    (
-        "scheduler.additionalArgs",
-        "remove it: DRA needs no flag, it is detected; other flags belong in scheduler.args",
-    ),
-    ("binder.replicas", "set operator.replicaCount, or spec.binder.replicas of the Config"),
-    ("binder.resourceReservation", "set binder.runtimeClassName, and global.resourceReservation for names"),
-    ("global.connection", "set prometheus.externalPrometheusUrl"),
-    ("global.imagesPullSecret", "set global.imagePullSecrets: [{name: SECRET}]"),
     ("admission.cdi", "set binder.cdiEnabled, or remove it to have CDI detected"),
     ("binder.name", "remove it: the components find each other by name"),
     ("admission.name", "remove it: the components find each other by name"),
@@ -79,6 +100,13 @@ pub fn refusals(values: &Value) -> Vec<Refusal> {
             Refusal { key: violation.key, problem: violation.problem, hint }
         })
         .collect();
+    for (key, instead) in &*REFUSED {
+        refused.extend(is(values, key, is_set).into_iter().map(|key| Refusal {
+            key,
+            problem: "it has no effect".to_owned(),
+            hint: instead.clone(),
+        }));
+    }
     let mut refuse = |keys: Vec<String>, problem: &str| {
         refused.extend(keys.into_iter().map(|key| Refusal {
             hint: hint(&key).unwrap_or("remove it").to_owned(),
@@ -112,6 +140,35 @@ fn is(values: &Value, key: &str, holds: impl Fn(&Value) -> bool) -> Vec<String> 
     find(values, key).filter(|value| holds(value)).map(|_| key.to_owned()).into_iter().collect()
 }
 
+/// Whether a value is more than an empty one, as templates judge it.
+fn is_set(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(on) => *on,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+    }
+}
+
+/// Keys that say where images come from: with values of KAI's installation, from KAI's registry.
+pub fn image_sources(values: &Value) -> Vec<String> {
+    let mut keys: Vec<String> = ["global.registry", "global.tag"]
+        .into_iter()
+        .filter(|key| find(values, key).is_some_and(is_set))
+        .map(str::to_owned)
+        .collect();
+    for (section, map) in values.as_object().into_iter().flatten() {
+        for (image, map) in map.as_object().into_iter().flatten() {
+            let sources =
+                ["registry", "tag"].into_iter().filter(|source| map.get(*source).is_some_and(is_set));
+            keys.extend(sources.map(|source| format!("{section}.{image}.{source}")));
+        }
+    }
+    keys
+}
+
 fn is_on(values: &Value, key: &str, default: bool) -> bool {
     find(values, key).and_then(Value::as_bool).unwrap_or(default)
 }
@@ -128,4 +185,27 @@ fn empty_pull_policies(values: &Value) -> Vec<String> {
     });
     let emptied = images.filter(|(_, map)| map.get("pullPolicy").is_some_and(|policy| policy == ""));
     emptied.map(|(key, _)| format!("{key}.pullPolicy")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn every_refused_key_has_a_text() {
+        let rows = REFUSED_KEYS.lines().filter(|line| !line.starts_with('#')).count();
+        assert_eq!(REFUSED.len(), rows);
+        assert!(rows > 10);
+    }
+
+    #[test]
+    fn keys_of_images_are_found_where_they_are_set() {
+        let values = json!({
+            "global": {"registry": "r", "tag": ""},
+            "binder": {"image": {"tag": "v1", "name": "binder"}, "resourceReservationImage": {"registry": "r"}},
+        });
+        let keys = ["global.registry", "binder.image.tag", "binder.resourceReservationImage.registry"];
+        assert_eq!(image_sources(&values), keys);
+    }
 }

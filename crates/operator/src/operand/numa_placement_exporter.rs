@@ -66,7 +66,10 @@ fn pod(settings: &Settings, facts: &Facts) -> Value {
             {"name": "sysfs", "mountPath": SYSFS_MOUNT, "readOnly": true},
         ],
         // The folder of the kubelet's socket belongs to root.
-        "securityContext": {"runAsUser": 0, "runAsNonRoot": false},
+        "securityContext": {
+            "runAsUser": 0, "runAsNonRoot": false, "readOnlyRootFilesystem": true,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
     });
     let mut spec = pod_spec(settings, NAME);
     kai_object::set(&mut spec, &["containers"], json!([container]));

@@ -24,11 +24,20 @@ impl Right {
 pub struct Rights(BTreeSet<(String, Right)>);
 
 impl Rights {
-    /// The rights of the `ClusterRole` and `Role` objects among these.
+    /// The rights of the `ClusterRole` and `Role` objects among these; those of a `ClusterRole` to which a `RoleBinding` among
+    /// these refers are rights in the namespace of that.
     pub fn of_roles<'a>(objects: impl IntoIterator<Item = &'a Value>) -> Self {
         let mut rights = BTreeSet::new();
-        for object in objects {
-            let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+        let objects: Vec<&Value> = objects.into_iter().collect();
+        let binds = |binding: &Value, role: &Value| {
+            binding["kind"] == "RoleBinding"
+                && role["kind"] == "ClusterRole"
+                && binding["roleRef"]["kind"] == role["kind"]
+                && binding["roleRef"]["name"] == role["metadata"]["name"]
+        };
+        for &object in &objects {
+            let place = objects.iter().copied().find(|&binding| binds(binding, object)).unwrap_or(object);
+            let namespace = place["metadata"]["namespace"].as_str().unwrap_or_default();
             for rule in object["rules"].as_array().into_iter().flatten() {
                 for api_group in strings(rule, "apiGroups") {
                     for resource in strings(rule, "resources") {

@@ -68,10 +68,12 @@ pub const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         id: "H04",
-        covers: |_, m| {
-            m.kai.is_null()
-                && (m.field().ends_with(" imagePullPolicy")
-                    || m.field().ends_with(" scalingPodImage pullPolicy"))
+        covers: |values, m| {
+            let is_policy = [" imagePullPolicy", " pullPolicy"].iter().any(|end| m.field().ends_with(end));
+            let global = values.pointer("/global/imagePullPolicy");
+            let default = Value::from("IfNotPresent");
+            // Of KAI's images, each has a policy of its own by default.
+            is_policy && m.ours == *global.unwrap_or(&default) && (m.kai.is_null() || m.kai == default)
         },
     },
     Difference {
@@ -108,6 +110,7 @@ pub const DIFFERENCES: &[Difference] = &[
         },
     },
     Difference { id: "H09", covers: takes_effect },
+    Difference { id: "H10", covers: is_own_affinity },
 ];
 
 /// The account, role binding and Job of the hook that cleans up.
@@ -146,6 +149,23 @@ fn takes_effect(values: &Value, mismatch: &Mismatch) -> bool {
         || (field.contains("queueLabelSelector") && is_set("/admission/queueLabelSelector"))
         || (field.contains("daemonsetsTolerations") && is_set("/global/daemonsetsTolerations"))
         || (fips && [" tag", " image", " value"].iter().any(|end| field.ends_with(end)))
+}
+
+/// Operator and hooks run where their own affinity says.
+fn is_own_affinity(values: &Value, mismatch: &Mismatch) -> bool {
+    let sections = [
+        ("Deployment", "kai-operator", "operator"),
+        ("Job", "crd-upgrader", "crdupgrader"),
+        ("Job", "kai-config-deployer", "kaiConfigDeployer"),
+        ("Job", "topology-migration", "topologyMigration"),
+        ("Job", "post-delete-cleanup", "postCleanup"),
+    ];
+    let section = sections.iter().find(|(kind, name, _)| mismatch.is_of(kind, name));
+    let own = section.and_then(|(.., section)| values.get(*section)?.get("affinity"));
+    let (Some(own), Some(path)) = (own, mismatch.field().strip_prefix("spec template spec affinity")) else {
+        return false;
+    };
+    *own.pointer(&path.replace(' ', "/")).unwrap_or(&Value::Null) == mismatch.ours
 }
 
 /// Whether values can show the difference.
@@ -202,5 +222,9 @@ mod tests {
         let set = json!({"admission": {"gpuPodRuntimeClassName": "old"}});
         assert_eq!(explained(&set, runtime_class, &Value::Null, &json!("old")), Some("H09"));
         assert_eq!(explained(&set, runtime_class, &Value::Null, &json!("new")), None);
+        let own = json!({"operator": {"affinity": {"nodeAffinity": {"a": 1}}}});
+        let affinity = "Deployment/kai-scheduler/kai-operator spec template spec affinity";
+        assert_eq!(explained(&own, affinity, &Value::Null, &own["operator"]["affinity"]), Some("H10"));
+        assert_eq!(explained(&own, affinity, &Value::Null, &json!({"other": 1})), None);
     }
 }

@@ -15,10 +15,16 @@ pub(super) fn by_key(object: &Value) -> String {
 /// The object without rights and without the commands of hooks; `None` for what is not compared at all.
 pub(super) fn normalise(object: &Value) -> Option<Value> {
     let mut object = object.clone();
+    // Ours also run after a rollback (`docs/differences.md`).
+    if let Some(Value::Object(annotations)) = kai_object::meta_mut(&mut object).get_mut("annotations")
+        && let Some(hook) = annotations.get_mut("helm.sh/hook")
+        && *hook == "post-install,post-upgrade,post-rollback"
+    {
+        *hook = json!("post-install,post-upgrade");
+    }
     match kai_object::kind(&object) {
         "ClusterRole" | "Role" => return None,
         "ClusterRoleBinding" | "RoleBinding" => {
-            remove(&mut object, "roleRef");
             if let Some(Value::Array(subjects)) = object.get_mut("subjects") {
                 subjects.sort_by_key(|subject| subject.get("name").map(Value::to_string));
             }
@@ -37,10 +43,40 @@ pub(super) fn normalise(object: &Value) -> Option<Value> {
                 }
             }
         }
-        "Job" => job(&mut object),
+        "Job" => {
+            job(&mut object);
+            security_context(&mut object);
+        }
+        "Deployment" => security_context(&mut object),
+        // Ours stays, like its namespace (`docs/differences.md`).
+        "ServiceAccount" => {
+            let annotations = kai_object::meta_mut(&mut object).get_mut("annotations");
+            if annotations.is_some_and(|annotations| *annotations == kept()) {
+                kai_object::meta_mut(&mut object).remove("annotations");
+            }
+        }
         _ => {}
     }
     Some(object)
+}
+
+/// Annotations of objects that stay when a release no longer has them.
+fn kept() -> Value {
+    json!({"helm.sh/resource-policy": "keep", "argocd.argoproj.io/sync-options": "Prune=false"})
+}
+
+/// Without the context that containers of ours have where the values have none (`docs/differences.md`).
+fn security_context(object: &mut Value) {
+    let default = json!({
+        "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": true,
+        "runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    let containers = object.pointer_mut("/spec/template/spec/containers").and_then(Value::as_array_mut);
+    for container in containers.into_iter().flatten() {
+        if container.get("securityContext") == Some(&default) {
+            remove(container, "securityContext");
+        }
+    }
 }
 
 fn job(object: &mut Value) {

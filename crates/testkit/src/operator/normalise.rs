@@ -101,6 +101,9 @@ fn pod_spec(pod: &mut Value) {
         drop_default(container, "terminationMessagePath", &json!("/dev/termination-log"));
         drop_default(container, "terminationMessagePolicy", &json!("File"));
         drop_default(container, "resources", &json!({}));
+        if let Some(context) = container.get_mut("securityContext") {
+            security_context(context);
+        }
         for port in list(container, "ports") {
             drop_default(port, "protocol", &json!("TCP"));
         }
@@ -127,6 +130,17 @@ fn pod_spec(pod: &mut Value) {
         if let Some(path) = volume.get_mut("hostPath") {
             drop_default(path, "type", &json!(""));
         }
+    }
+}
+
+/// Without what ours has beyond KAI's wherever the settings do not say otherwise (`docs/differences.md`).
+fn security_context(context: &mut Value) {
+    drop_default(context, "readOnlyRootFilesystem", &json!(true));
+    drop_default(context, "seccompProfile", &json!({"type": "RuntimeDefault"}));
+    if let Some(dropped) = context.pointer_mut("/capabilities/drop")
+        && *dropped == json!(["ALL"])
+    {
+        *dropped = json!(["all"]);
     }
 }
 

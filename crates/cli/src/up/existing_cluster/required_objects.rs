@@ -6,7 +6,7 @@ use kai_components::{Component, rbac};
 use kai_object as object;
 use kai_runtime::ResourceKind;
 use kai_runtime::api::{Api, Part};
-use kai_runtime::kind::{self, ROLE, ROLE_BINDING};
+use kai_runtime::kind::{self, CLUSTER_ROLE, ROLE_BINDING};
 use kai_scheduler::resources::{BIND_REQUEST, POD_GROUP, QUEUE, TOPOLOGY};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -73,7 +73,7 @@ async fn wanted(api: &Api) -> Result<Vec<Manifest>> {
     let mut wanted = install::custom_resource_definitions()?;
     wanted.extend(install::namespaces());
     for object in rbac::objects(Component::ResourceReservation.spec()) {
-        let kinds = [kind::SERVICE_ACCOUNT, ROLE, ROLE_BINDING];
+        let kinds = [kind::SERVICE_ACCOUNT, CLUSTER_ROLE, ROLE_BINDING];
         let kind = kinds.into_iter().find(|kind| *kind.kind == *object::kind(&object));
         wanted.push(Manifest::new(
             kind.context("the RBAC objects of reservation pods have an unknown kind")?,
@@ -140,7 +140,7 @@ pub(super) async fn wait_until_served(api: &Api) -> Result<()> {
 
 /// Whether objects of the kind can be replaced; the value of a `PriorityClass` is immutable.
 pub(super) fn is_replaceable(kind: &ResourceKind) -> bool {
-    *kind == kind::CUSTOM_RESOURCE_DEFINITION || *kind == ROLE
+    *kind == kind::CUSTOM_RESOURCE_DEFINITION || *kind == CLUSTER_ROLE
 }
 
 /// Kind and name, such as `Queue default-queue`.
@@ -153,7 +153,7 @@ fn compared_fields(kind: &ResourceKind) -> &'static [&'static str] {
     match &*kind.kind {
         "CustomResourceDefinition" => &["spec"],
         "PriorityClass" => &["value"],
-        "Role" => &["rules"],
+        "ClusterRole" => &["rules"],
         "RoleBinding" => &["roleRef", "subjects"],
         _ => &[],
     }
