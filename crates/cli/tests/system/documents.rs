@@ -9,10 +9,12 @@
 //! <!-- expect: gone PREFIX -->                       there are none
 //! <!-- expect: one KEY of PREFIX -->                 all their nodes have the same label
 //! <!-- expect: group PREFIX FIELD VALUE -->          a field of the spec of the pod group
+//! <!-- expect: claim PREFIX TEXT -->                 the allocation of a claim contains the text
 //! <!-- expect: refused TEXT -->                      the API server refuses the block with this text
 //! ```
 //!
-//! Documents without a kind are values of the chart, and must be supported; a Config or SchedulingShard must be deployable.
+//! Documents without a kind are values of the chart, and must be supported; a Config or SchedulingShard must be deployable,
+//! a shard with the Config before it. A ServiceMonitor must select a Service of the installation with the port that it names.
 
 use crate::test_cluster::TestCluster;
 use kai_api::{Config, SchedulingShard, Topology};
@@ -20,7 +22,7 @@ use kai_cli::embedded::admission::pod_options;
 use kai_engine::plugin::PluginSet;
 use kai_migrate::Level;
 use kai_object as object;
-use kai_operator::{Facts, read};
+use kai_operator::{Certificate, Facts, read};
 use kai_runtime::kind::{self, NODE, POD, ResourceKind};
 use kai_scheduler::resources::{POD_GROUP, QUEUE};
 use serde_json::{Value, json};
@@ -29,7 +31,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Pages with manifests, and how many blocks of YAML each has at least: a page without them would pass silently.
-const PAGES: [(&str, usize); 13] = [
+const PAGES: [(&str, usize); 15] = [
     ("docs/queues.md", 2),
     ("docs/fairness.md", 2),
     ("docs/priority.md", 2),
@@ -39,10 +41,12 @@ const PAGES: [(&str, usize); 13] = [
     ("docs/topology.md", 2),
     ("docs/dra.md", 1),
     ("docs/node-pools.md", 2),
+    ("docs/autoscaling.md", 1),
+    ("docs/usage-ledger.md", 1),
     ("docs/high-availability.md", 1),
     ("docs/monitoring.md", 1),
     ("docs/upgrading.md", 1),
-    ("tests/documented-by-kai.md", 16),
+    ("tests/documented-by-kai.md", 23),
 ];
 
 #[derive(Debug, PartialEq)]
@@ -94,6 +98,11 @@ fn kind_of(object: &Value) -> ResourceKind {
         kind::RESOURCE_CLAIM_TEMPLATE,
         kind::RESOURCE_SLICE,
         kind::DEVICE_CLASS,
+        kind::SERVICE_ACCOUNT,
+        kind::CLUSTER_ROLE,
+        kind::CLUSTER_ROLE_BINDING,
+        kind::CUSTOM_RESOURCE_DEFINITION,
+        kind::untyped("resource.nvidia.com", "v1beta1", "ComputeDomain", "computedomains", true),
         QUEUE.clone(),
         POD_GROUP.clone(),
         ResourceKind::of::<Topology>(),
@@ -109,7 +118,7 @@ fn documents(yaml: &str) -> Vec<Value> {
     parts.map(|part| serde_saphyr::from_str(part).unwrap_or_else(|error| panic!("{error}\n{part}"))).collect()
 }
 
-async fn apply(cluster: &TestCluster, document: &Value) -> Result<(), String> {
+async fn apply(cluster: &TestCluster, document: &Value, config: &mut Config) -> Result<(), String> {
     match object::kind(document) {
         "" => {
             let input =
@@ -118,8 +127,16 @@ async fn apply(cluster: &TestCluster, document: &Value) -> Result<(), String> {
             let refused: Vec<_> = findings.iter().filter(|one| one.level == Level::Unsupported).collect();
             assert!(refused.is_empty(), "{refused:?}");
         }
-        "Config" => deploy(&read::config(document).unwrap(), &[]),
-        "SchedulingShard" => deploy(&Config::default(), &[read::shard(document).unwrap()]),
+        "Config" => {
+            *config = read::config(document).unwrap();
+            deploy(config, &[]);
+        }
+        "SchedulingShard" => deploy(config, &[read::shard(document).unwrap()]),
+        "ServiceMonitor" => assert_selects_a_service(config, document),
+        // It exists already, as in a cluster with an installation.
+        "Namespace" if object::name(document) == "kai-scheduler" => {
+            cluster.api().ensure_dynamic(&kind::NAMESPACE, "", document).await.map_err(|e| e.message())?;
+        }
         _ => {
             let kind = kind_of(document);
             let namespace = match object::namespace(document) {
@@ -141,6 +158,25 @@ fn deploy(config: &Config, shards: &[SchedulingShard]) {
         assert_eq!(error, None, "{}", operand.name);
         assert_eq!(operand.notices, Vec::<String>::new(), "{}", operand.name);
     }
+}
+
+/// A Service of the installation has the labels and the port of a monitor.
+fn assert_selects_a_service(config: &Config, monitor: &Value) {
+    let shard = json!({"metadata": {"name": "default", "uid": "s"}, "spec": {}});
+    let certificate = Certificate { certificate: "c".to_owned(), key: "k".to_owned(), trusted: None };
+    let requests = kai_operator::certificates(config);
+    let certificates =
+        requests.iter().map(|request| (request.secret.to_owned(), certificate.clone())).collect();
+    let facts = Facts { certificates, ..Facts::default() };
+    let desired = kai_operator::desired(Some(config), &[read::shard(&shard).unwrap()], &facts);
+    let labels = monitor["spec"]["selector"]["matchLabels"].as_object().unwrap();
+    let port = &monitor["spec"]["endpoints"][0]["port"];
+    let selects = |service: &Value| {
+        object::kind(service) == "Service"
+            && labels.iter().all(|(key, value)| service["metadata"]["labels"][key] == *value)
+            && service["spec"]["ports"].as_array().unwrap().iter().any(|one| one["name"] == *port)
+    };
+    assert!(desired.objects().any(selects), "{} selects no Service", object::name(monitor));
 }
 
 async fn expect(cluster: &TestCluster, text: &str) {
@@ -175,6 +211,13 @@ async fn expect(cluster: &TestCluster, text: &str) {
             let found = found.as_str().map_or_else(|| found.to_string(), str::to_owned);
             assert_eq!(found, value, "{text}: {}", group["spec"]);
         }
+        ["claim", prefix, text] => {
+            let claims = cluster.list(&kind::RESOURCE_CLAIM).await;
+            let claim = claims.iter().find(|claim| object::name(claim).starts_with(prefix));
+            let claim = claim.unwrap_or_else(|| panic!("{prefix} has no claim"));
+            let allocation = claim["status"]["allocation"].to_string();
+            assert!(allocation.contains(text), "{text} is not in {allocation}");
+        }
         _ => panic!("unknown expectation `{text}`"),
     }
 }
@@ -204,6 +247,7 @@ async fn check_section(page: &str, text: &str) {
         let labels = json!({"metadata": {"labels": labels}});
         cluster.patch(&NODE, &format!("node-{}", index + 1), &labels).await;
     }
+    let mut config = Config::default();
     for (index, part) in parts.iter().enumerate() {
         match part {
             Part::Block(yaml) => {
@@ -213,7 +257,7 @@ async fn check_section(page: &str, text: &str) {
                 };
                 let mut answers = Vec::new();
                 for document in documents(yaml) {
-                    answers.push(apply(&cluster, &document).await);
+                    answers.push(apply(&cluster, &document, &mut config).await);
                 }
                 let errors: Vec<String> = answers.into_iter().filter_map(Result::err).collect();
                 match refused {
