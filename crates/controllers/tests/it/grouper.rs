@@ -548,3 +548,61 @@ async fn absurd_counts_and_annotations_of_owners_are_reported_once_each() {
     let reads = lines.iter().filter(is_read).count();
     assert!(reads < 200, "{reads} reads in five minutes");
 }
+
+/// A pod of a Knative Revision without the objects that only lie between them.
+fn knative_pod(name: &str, kind: &ResourceKind, revision: &Value) -> Value {
+    let labels =
+        json!({"kai.scheduler/queue": "team", "serving.knative.dev/revision": object::name(revision)});
+    owned_by(pod(name, &labels, &json!({})), kind, revision)
+}
+
+/// The groups as pairs of the owner's kind and the minimum.
+async fn owners_and_minima(test: &TestCluster) -> Vec<(String, i64)> {
+    let groups = test.list(&k::POD_GROUP).await;
+    let pair = |group: &Value| {
+        let owner = object::str_at(group, "/metadata/ownerReferences/0/kind").to_owned();
+        (owner, group["spec"]["minMember"].as_i64().unwrap_or_default())
+    };
+    groups.iter().map(pair).collect()
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn revision_of_single_pods_stays_so_when_gangs_are_switched_on() {
+    const VERSION: &str = "v1";
+    const GROUP: &str = "serving.knative.dev";
+    let served = [("Service", "services"), ("Configuration", "configurations"), ("Revision", "revisions")];
+    let definitions = served.map(|(kind, plural)| open_crd(GROUP, VERSION, kind, plural)).to_vec();
+    let mut test = TestCluster::with_crds(builder(), [crds(), definitions].concat(), &[]).await;
+    let [service, configuration, revision] = served.map(|(name, plural)| kind(GROUP, VERSION, name, plural));
+    let named = |name: &str| json!({"metadata": {"name": name}});
+    let top = test.create(&service, named("chat")).await;
+    let between = test.create(&configuration, owned_by(named("chat"), &service, &top)).await;
+    let mut made = owned_by(named("chat-00001"), &configuration, &between);
+    made["metadata"]["annotations"] = json!({"autoscaling.knative.dev/min-scale": "2"});
+    let made = test.create(&revision, made).await;
+    let single =
+        kai_podgrouper::Options { knative_gang_schedule: false, ..kai_podgrouper::Options::default() };
+    test.start_grouper("single-pods", single);
+    for name in ["a", "b"] {
+        test.create(&k::POD, knative_pod(name, &revision, &made)).await;
+        assert!(test.group_of(name).await.starts_with(&format!("pg-{name}-")));
+    }
+    let each_alone = vec![("Pod".to_owned(), 1), ("Pod".to_owned(), 1)];
+    assert_eq!(owners_and_minima(&test).await, each_alone);
+
+    test.cluster.faults().partition("single-pods");
+    test.start_grouper("gangs", kai_podgrouper::Options::default());
+    test.delete(&k::POD, "a").await;
+    test.create(&k::POD, knative_pod("c", &revision, &made)).await;
+    assert!(test.group_of("c").await.starts_with("pg-c-"));
+    test.sleep(60.0).await;
+    assert_eq!(owners_and_minima(&test).await, each_alone, "the revision keeps its form");
+
+    // Another revision has no form yet.
+    let mut other = owned_by(named("chat-00002"), &configuration, &between);
+    other["metadata"]["annotations"] = json!({"autoscaling.knative.dev/min-scale": "2"});
+    let other = test.create(&revision, other).await;
+    test.create(&k::POD, knative_pod("d", &revision, &other)).await;
+    assert!(test.group_of("d").await.starts_with("pg-chat-00002-"));
+    assert!(owners_and_minima(&test).await.contains(&("Revision".to_owned(), 2)));
+}
