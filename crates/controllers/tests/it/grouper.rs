@@ -454,6 +454,36 @@ async fn pods_of_an_upstream_pod_group_are_grouped_by_it() {
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn upstream_pod_group_within_one_domain_waits_for_a_topology_that_has_its_level() {
+    let upstream = kind("scheduling.k8s.io", "v1alpha2", "PodGroup", "podgroups");
+    let topologies = kai_api::crds().into_iter().filter(|crd| crd.spec.names.kind == "Topology");
+    let topologies: Vec<Value> = topologies.map(|crd| serde_json::to_value(crd).unwrap()).collect();
+    let upstream_crd = vec![open_crd("scheduling.k8s.io", "v1alpha2", "PodGroup", "podgroups")];
+    let all = [crds(), upstream_crd, topologies].concat();
+    let test = TestCluster::with_crds(builder(), all, &[Component::Grouper]).await;
+    let spec = json!({"schedulingConstraints": {"topology": [{"key": "rack"}]}});
+    test.create(&upstream, json!({"metadata": {"name": "gang"}, "spec": spec})).await;
+    let mut waiting = pod("a", &json!({}), &json!({}));
+    waiting["spec"]["schedulingGroup"] = json!({"podGroupName": "gang"});
+    test.create(&k::POD, waiting).await;
+    test.sleep(60.0).await;
+    let events = events_of(&test, "Pod", "a").await;
+    assert!(
+        events.len() == 1 && events[0].contains("the node label `rack`, and no Topology of `kai.scheduler`"),
+        "{events:?}"
+    );
+    assert_eq!(test.list(&k::POD_GROUP).await.len(), 0);
+
+    let topology = ResourceKind::of::<kai_api::Topology>();
+    let levels = json!([{"nodeLabel": "zone"}, {"nodeLabel": "rack"}]);
+    test.create(&topology, json!({"metadata": {"name": "racks"}, "spec": {"levels": levels}})).await;
+    let name = test.group_of("a").await;
+    let group = test.find(&k::POD_GROUP, &name).await.unwrap();
+    let expected = json!({"topology": "racks", "requiredTopologyLevel": "rack"});
+    assert_eq!(group["spec"]["topologyConstraint"], expected);
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn owner_that_may_not_be_read_keeps_its_pods_waiting_with_one_event_and_its_group_as_it_is() {
     let test = TestCluster::new(&[Component::Grouper]).await;
     test.create(&k::JOB, job("train", 2, &json!({}), &json!({"kai.scheduler/batch-min-member": "2"}))).await;
