@@ -1,7 +1,7 @@
 //! Names of generated objects.
 
 /// Longest DNS subdomain.
-pub(crate) const SUBDOMAIN_LENGTH_MAX: usize = 253;
+const SUBDOMAIN_LENGTH_MAX: usize = 253;
 /// Letters and digits that do not form words, as in the names that Kubernetes generates.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX_LENGTH: usize = 7;

@@ -63,8 +63,8 @@ pub fn check(spec: &PodGroupSpec, operation: Operation) -> Verdict {
     let roots = children(None);
     if let Some(min) = spec.min_sub_group.filter(|min| usize::try_from(*min).is_ok_and(|min| min > roots)) {
         verdict.warnings.push(format!(
-            "minSubGroup is {min}, but there are {roots} top-level subgroups, so the group can never start; hint: lower it, \
-             or add subgroups"
+            "minSubGroup ({min}) exceeds the number of direct child SubGroups ({roots}), so the group can never start; hint: \
+             lower it, or add subgroups"
         ));
     }
     verdict
@@ -144,8 +144,8 @@ fn minima(group: &SubGroup, children: usize, operation: Operation, verdict: &mut
     if let Some(min) = group.min_sub_group.filter(|min| usize::try_from(*min).is_ok_and(|min| min > children))
     {
         verdict.warnings.push(format!(
-            "minSubGroup of subgroup `{name}` is {min}, but it has {children} subgroups, so it can never start; hint: lower \
-             it, or add subgroups"
+            "subgroup `{name}`: minSubGroup ({min}) exceeds the number of direct child SubGroups ({children}), so it can never \
+             start; hint: lower it, or add subgroups"
         ));
     }
 }
@@ -160,6 +160,20 @@ mod tests {
         let all = || verdict.errors.iter().chain(&verdict.warnings);
         assert!(all().all(|problem| problem.contains("; hint: ")), "{verdict:?}");
         (verdict.is_allowed(), verdict.warnings.len())
+    }
+
+    #[test]
+    fn minimum_above_the_subgroups_is_one_warning_with_both_numbers() {
+        let leaf = |name: &str, parent: Value| json!({"name": name, "minMember": 8, "parent": parent});
+        let leaves: Vec<Value> = (0..4).map(|number| leaf(&format!("p{number}"), Value::Null)).collect();
+        let of = |spec: Value| check(&serde_json::from_value(spec).unwrap(), Operation::Create);
+        let verdict = of(json!({"minSubGroup": 5, "subGroups": leaves}));
+        let text = "minSubGroup (5) exceeds the number of direct child SubGroups (4)";
+        assert!(verdict.is_allowed(), "{verdict:?}");
+        assert!(matches!(verdict.warnings.as_slice(), [only] if only.contains(text)), "{verdict:?}");
+        let inner = json!({"subGroups": [{"name": "inner", "minSubGroup": 2}, leaf("a", json!("inner"))]});
+        let text = "subgroup `inner`: minSubGroup (2) exceeds the number of direct child SubGroups (1)";
+        assert!(matches!(of(inner).warnings.as_slice(), [only] if only.contains(text)));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Validation of queues.
 //!
-//! A queue must have `spec.resources`, its parents must not lead back to it, and one with children or pods cannot be
-//! deleted. Quotas that exceed the parent's are warnings, where quota validation is enabled; an unlimited quota is never
+//! A queue must have `spec.resources`, its parents must not lead back to it, and one with children, pods or pod groups in
+//! use cannot be deleted. Quotas that exceed the parent's are warnings, where quota validation is enabled; an unlimited quota is never
 //! exceeded.
 
 pub mod bounds;
@@ -9,12 +9,15 @@ pub mod bounds;
 use crate::review::{self, Cause, Operation, Request, Verdict};
 use axum::Router;
 use bounds::{Pick, RESOURCES};
-use kai_api::Queue;
 use kai_api::queue::{QueueResource, QueueResources};
-use kai_runtime::api::Api;
+use kai_api::{PodGroup, Queue};
+use kai_runtime::ResourceKind;
+use kai_runtime::api::{self, Api};
+use kai_runtime::url::query_value;
 use kai_units::Quantity;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// The path of KAI's webhook.
 pub const PATH: &str = "/validate-scheduling-run-ai-v2-queue";
@@ -25,6 +28,11 @@ pub fn router(api: Api, quotas: QuotaValidation) -> Router {
         async move { validate(&api, quotas, &request).await }
     })
 }
+
+/// Pod groups that one request lists; a deletion ends at the first that uses the queue.
+const GROUPS_PER_REQUEST: usize = 500;
+/// Time for listing them, within the usual limit of a webhook call.
+const GROUPS_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Whether quotas of parents and children are compared (KAI's flag `enable-quota-validation`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +116,75 @@ async fn validate(api: &Api, quotas: QuotaValidation, request: &Request) -> Verd
     if verdict.is_allowed() {
         verdict.warnings.extend(change.warnings());
     }
+    match &change {
+        Change::Delete(queue) if verdict.is_allowed() => without_groups(api, name_of(queue), verdict).await,
+        Change::Create(_) | Change::Update { .. } | Change::Delete(_) => verdict,
+    }
+}
+
+/// The verdict on a deletion that nothing else forbids: the status of a queue may not be written yet, and tells nothing of
+/// pods without requests.
+async fn without_groups(api: &Api, queue: &str, mut verdict: Verdict) -> Verdict {
+    match tokio::time::timeout(GROUPS_TIMEOUT, group_in_use(api, queue)).await {
+        Ok(Ok(None)) => {}
+        Ok(Ok(Some(group))) => verdict.errors.push(format!(
+            "queue `{queue}` is named by pod group `{group}`, whose pods could not run without it; hint: delete the workload of \
+             that pod group or move it to another queue first"
+        )),
+        Ok(Err(error)) => {
+            return Verdict::refused(
+                Cause::Unavailable,
+                format!("the pod groups cannot be listed: {error}; hint: try again"),
+            );
+        }
+        Err(_) => verdict.warnings.push(format!(
+            "not all pod groups could be listed in {} s: some may name queue `{queue}`; hint: check `spec.queue` of the \
+             pod groups",
+            GROUPS_TIMEOUT.as_secs()
+        )),
+    }
     verdict
+}
+
+/// A pod group that uses the queue.
+async fn group_in_use(api: &Api, queue: &str) -> api::Result<Option<String>> {
+    let path = ResourceKind::of::<PodGroup>().path("");
+    let mut next = String::new();
+    loop {
+        let page = if next.is_empty() { String::new() } else { format!("&continue={}", query_value(&next)) };
+        let listed = match api.send("GET", &format!("{path}?limit={GROUPS_PER_REQUEST}{page}"), None).await {
+            // Without their definition there are none.
+            Err(error) if error.is_not_found() => return Ok(None),
+            listed => listed?,
+        };
+        let mut items = listed.get("items").and_then(Value::as_array).into_iter().flatten();
+        if let Some(group) = items.find(|group| uses(group, queue)) {
+            let namespace = kai_object::meta_str(group, "namespace");
+            return Ok(Some(format!("{namespace}/{}", kai_object::name(group))));
+        }
+        kai_object::meta_str(&listed, "continue").clone_into(&mut next);
+        if next.is_empty() {
+            return Ok(None);
+        }
+    }
+}
+
+/// Whether a pod group is in a queue, and has pods or may get them: its resources are not counted yet, or not zero. Those
+/// of a workload that has ended were counted and are zero.
+pub fn uses(group: &Value, queue: &str) -> bool {
+    if kai_object::str_at(group, "/spec/queue") != queue
+        || kai_object::meta(group, "deletionTimestamp").is_some_and(|at| !at.is_null())
+    {
+        return false;
+    }
+    let Some(resources) = group.pointer("/status/resourcesStatus").and_then(Value::as_object) else {
+        return true;
+    };
+    let mut amounts = resources.values().filter_map(Value::as_object).flat_map(|amounts| amounts.values());
+    amounts.any(|amount| {
+        let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
+        text.parse::<Quantity>().is_ok_and(|amount| !amount.is_zero())
+    })
 }
 
 /// Validates a change against all queues.

@@ -24,7 +24,11 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         resources: resources.into_iter().collect::<Vec<_>>().leak(),
         verbs: if is_listed { &["list"] } else { &["get"] },
         resource_names: &[],
-        reason: if is_listed { "definitions of workload kinds" } else { "owners of pods" },
+        reason: if is_listed {
+            "definitions of workload kinds, and topologies that workloads name"
+        } else {
+            "owners of pods"
+        },
     };
     resources.into_iter().map(rule).collect()
 });

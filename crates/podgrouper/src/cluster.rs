@@ -39,6 +39,8 @@ pub enum ObjectRef {
     Object { api_version: String, kind: String, name: String },
     /// The Kartas that describe a kind.
     Kartas { group: String, version: String, kind: String },
+    /// All topologies.
+    Topologies,
 }
 
 /// The objects of the references that a grouping declared; objects that do not exist are missing.

@@ -92,8 +92,9 @@ struct Grouper {
     reconciled: Mutex<FxHashMap<u64, u64>>,
     /// How often in a row pods could not be grouped.
     failures: Mutex<FxHashMap<Key, u32>>,
-    /// Since when the assignment of pods waits for their binding, which would carry it.
-    unassigned: Mutex<FxHashMap<Key, Instant>>,
+    /// Since when the assignment of pods waits for their binding, which would carry it, by the hash of the pod's key. Such
+    /// pods are planned already.
+    unassigned: Mutex<FxHashMap<u64, Instant>>,
     /// Groups that are being written: the pods of a gang are reconciled at the same time, and one write is enough.
     writing: KeyedLocks<Key>,
 }
@@ -164,7 +165,7 @@ impl Controller for Grouper {
             }
             Ok(Assignment::Settled) => {
                 self.failures.lock().remove(key);
-                self.unassigned.lock().remove(key);
+                self.unassigned.lock().remove(&hash_of(key));
                 if let Some(pod) = stored().filter(|pod| !is_assigned_without_owners(pod)) {
                     self.reconciled.lock().insert(hash_of(key), fingerprint(&context.informers, &pod));
                 }
@@ -231,7 +232,7 @@ impl Grouper {
     fn forget(&self, key: &Key) {
         self.reconciled.lock().remove(&hash_of(key));
         self.failures.lock().remove(key);
-        self.unassigned.lock().remove(key);
+        self.unassigned.lock().remove(&hash_of(key));
     }
 
     /// How long the assignment of a pod may still wait for its binding, which carries it; none if it is due.
@@ -239,7 +240,8 @@ impl Grouper {
         if !apply::is_implied(pod, desired) || pod.spec.node_name.is_some() {
             return None;
         }
-        let since = *self.unassigned.lock().entry(key_of(&pod.metadata)).or_insert_with(Instant::now);
+        let key = hash_of(&key_of(&pod.metadata));
+        let since = *self.unassigned.lock().entry(key).or_insert_with(Instant::now);
         ASSIGNMENT_DELAY_MAX.checked_sub(since.elapsed()).filter(|delay| !delay.is_zero())
     }
 
@@ -255,7 +257,8 @@ impl Grouper {
     async fn group(&self, context: &Context, pod: &PodSummary) -> Result<Assignment, Error> {
         let defaults = self.defaults(&context.informers);
         let view = InformerView(&context.informers);
-        let inputs = Inputs { options: &self.options, defaults: &defaults, cluster: &view };
+        let is_planned = self.unassigned.lock().contains_key(&hash_of(&key_of(&pod.metadata)));
+        let inputs = Inputs { options: &self.options, defaults: &defaults, cluster: &view, is_planned };
         let Some(desired) = plan::plan(&self.reader, inputs, pod).await? else {
             return Ok(Assignment::Settled);
         };
@@ -267,7 +270,7 @@ impl Grouper {
         }
         // The group of a pod without owners was made for the pod as it was created: a binding annotates it.
         let is_made = pod.metadata.owners().is_empty()
-            && self.unassigned.lock().contains_key(&key_of(&pod.metadata))
+            && is_planned
             && context.informers.get::<StoredGroup>(&Key::new(&desired.namespace, &desired.name)).is_some();
         let is_written = !is_made && self.apply(context, &desired).await?;
         if is_written && !desired.ignored.is_empty() {

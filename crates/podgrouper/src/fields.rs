@@ -58,13 +58,20 @@ pub(crate) fn field<'a>(value: &'a Value, path: &str) -> Result<Option<&'a Value
     Ok(Some(at))
 }
 
-/// A whole number of 32 bits; an error is the problem.
+/// A whole number of 32 bits; an error is the problem, and what to write.
 pub(crate) fn int(value: &Value, path: &str) -> Result<i32, String> {
-    let number = value.as_i64().ok_or_else(|| format!("`{path}` is {value}, which is not a whole number"))?;
-    i32::try_from(number).map_err(|_| format!("`{path}` is {number}, which is beyond 32 bits"))
+    let is_beyond = value.as_u64().is_some_and(|number| number > i32::MAX.unsigned_abs().into());
+    let number = value.as_i64().and_then(|number| i32::try_from(number).ok());
+    number.ok_or_else(|| {
+        if is_beyond || value.is_i64() {
+            format!("`{path}` is {value}, which is beyond 32 bits; write a number from 0 to {}", i32::MAX)
+        } else {
+            format!("`{path}` is {value}, which is not a whole number; write one without quotes, such as 2")
+        }
+    })
 }
 
-/// A whole number of 32 bits in a text; an error is the problem with it.
+/// A whole number of 32 bits in a text; an error is the problem with it, without what to write.
 pub(crate) fn number(text: &str) -> Result<i32, String> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     let is_whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());

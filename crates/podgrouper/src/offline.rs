@@ -101,7 +101,7 @@ pub fn group(objects: &[Value], options: &Options) -> Report {
     let pods = sets.pods.iter().map(|(_, set)| Arc::new(set.pod.clone())).collect();
     let files = Files { objects: sets.objects, pods };
     let defaults = Defaults::default();
-    let inputs = Inputs { options, defaults: &defaults, cluster: &files };
+    let inputs = Inputs { options, defaults: &defaults, cluster: &files, is_planned: false };
     for (object, set) in &sets.pods {
         if let Some(reason) = ungrouped(options, &set.pod) {
             report.note(*object, reason);
@@ -323,6 +323,10 @@ impl Source for Files {
                 && wanted.iter().all(|(key, value)| object.metadata.label(key) == Some(*value))
         };
         Ok(self.objects.iter().filter(is_wanted).cloned().collect())
+    }
+
+    async fn topologies(&self) -> Result<Vec<Arc<OwnerObject>>, Error> {
+        Ok(self.objects.iter().filter(|object| object.kind == "Topology").cloned().collect())
     }
 }
 

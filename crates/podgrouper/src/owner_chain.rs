@@ -27,6 +27,8 @@ pub enum Error {
          with `kai.scheduler/skip-podgrouper: \"true\"` and create its pod group yourself"
     )]
     Forbidden { kind: String, name: String, api_version: String, resource: String },
+    #[error("objects of kind {kind} may not be listed; grant the pod grouper `list` on `{resource}`")]
+    MayNotList { kind: &'static str, resource: String },
     #[error(
         "the owner `{name}` is of kind {kind} ({api_version}), which the server does not serve; install its \
          CustomResourceDefinition, or remove the owner reference"

@@ -33,7 +33,7 @@ pub struct Wanted<'a> {
 pub struct ReadFor<'a> {
     /// The uid of the pod's first owner, or its own where it has none.
     pub first_owner: &'a str,
-    /// Whether the pod has no group yet, so that its owner may have changed just now.
+    /// Whether the pod is planned for the first time, so that its owner may have changed just now.
     pub is_new: bool,
 }
 
@@ -52,6 +52,9 @@ pub trait Source: Sync {
         version: &str,
         kind: &str,
     ) -> impl Future<Output = Result<Vec<Arc<OwnerObject>>, owner_chain::Error>> + Send;
+
+    /// All topologies; none where they are not served.
+    fn topologies(&self) -> impl Future<Output = Result<Vec<Arc<OwnerObject>>, owner_chain::Error>> + Send;
 }
 
 /// What a plan reads besides the objects of its source.
@@ -60,6 +63,8 @@ pub struct Inputs<'a> {
     pub options: &'a Options,
     pub defaults: &'a Defaults,
     pub cluster: &'a dyn ClusterView,
+    /// Whether the pod was planned before and only its annotation is missing: its owners are known.
+    pub is_planned: bool,
 }
 
 impl std::fmt::Debug for Inputs<'_> {
@@ -75,7 +80,8 @@ pub async fn plan(
     pod: &PodSummary,
 ) -> Result<Option<Desired>, Error> {
     let first_owner = pod.metadata.owners().first().map_or(pod.metadata.uid_str(), |owner| &owner.uid);
-    let is_new = pod.metadata.annotation(annotation::POD_GROUP).unwrap_or_default().is_empty();
+    let is_new =
+        !inputs.is_planned && pod.metadata.annotation(annotation::POD_GROUP).unwrap_or_default().is_empty();
     let read_for = ReadFor { first_owner, is_new };
     let owners = owner_chain::resolve(source, pod, read_for).await?;
     if owners.iter().any(|owner| skips(&owner.metadata)) {
@@ -114,7 +120,7 @@ fn workload<'a>(
     owners: &'a [Arc<OwnerObject>],
     objects: &'a ReadObjects,
 ) -> Workload<'a> {
-    let Inputs { options, defaults, cluster } = inputs;
+    let Inputs { options, defaults, cluster, is_planned: _ } = inputs;
     Workload { pod, owners, options, defaults, cluster, objects, inherited: None, wrapped: None }
 }
 
@@ -127,6 +133,7 @@ async fn fetch(
 ) -> Result<Vec<Arc<OwnerObject>>, owner_chain::Error> {
     match reference {
         ObjectRef::Kartas { group, version, kind } => source.kartas(group, version, kind).await,
+        ObjectRef::Topologies => source.topologies().await,
         ObjectRef::Object { api_version, kind, name } => {
             let namespace = pod.metadata.namespace_str();
             let wanted = Wanted { namespace, api_version, kind, name, uid: None };

@@ -8,6 +8,7 @@ use crate::kind::karta;
 use crate::objects::{MetaExt, OwnerObject, key_of};
 use crate::owner_chain::Error;
 use crate::plan::{ReadFor, Source, Wanted};
+use kai_api::Topology;
 use kai_runtime::api::{self, Api};
 use kai_runtime::event::{Event, EventType, Recorder, Regarding};
 use kai_runtime::kind::{Key, POD, ResourceKind, group_path};
@@ -22,8 +23,8 @@ use tokio::time::Instant;
 
 /// New pods of an owner share one read for this long.
 const FRESH: Duration = Duration::from_secs(2);
-/// The first interval between reads of an object that does not change.
-const INTERVAL_MIN: Duration = Duration::from_secs(5);
+/// The first interval between reads of an object that does not change: longer than the assignment of its pods may wait.
+const INTERVAL_MIN: Duration = Duration::from_secs(6);
 /// The longest interval, with few objects.
 const INTERVAL_MAX: Duration = Duration::from_mins(1);
 /// Repeated reads of unchanged objects a second, in total.
@@ -78,8 +79,8 @@ enum Refusal {
 
 /// Kartas for which it is remembered that they were reported; beyond, they are reported again.
 const REPORTED_MAX: usize = 1_000;
-/// A list of Kartas is read again after this time.
-const KARTAS_FRESH: Duration = Duration::from_secs(10);
+/// A list of Kartas or of topologies is read again after this time.
+const LISTS_FRESH: Duration = Duration::from_secs(10);
 
 impl Reader {
     pub fn new(api: Api, recorder: Recorder, is_trimmed: bool) -> Self {
@@ -279,7 +280,8 @@ impl Reader {
             }
             !cached.first_owners.is_empty()
         });
-        self.resources.kartas.lock().retain(|_, (at, _)| at.elapsed() < KARTAS_FRESH);
+        self.resources.kartas.lock().retain(|_, (at, _)| at.elapsed() < LISTS_FRESH);
+        self.resources.topologies.lock().take_if(|(at, _)| at.elapsed() >= LISTS_FRESH);
         longest_due(due)
     }
 }
@@ -305,7 +307,7 @@ impl Source for Reader {
         let wanted = Wanted { namespace: "", api_version: API_VERSION, kind: "Karta", name: kind, uid: None };
         let id = (group.to_owned(), version.to_owned(), kind.to_owned());
         if let Some((at, found)) = self.resources.kartas.lock().get(&id)
-            && at.elapsed() < KARTAS_FRESH
+            && at.elapsed() < LISTS_FRESH
         {
             return Ok(found.clone());
         }
@@ -330,13 +332,36 @@ impl Source for Reader {
             }
             Err(error) => return Err(Error::Read(error)),
         };
-        let items = listed.get("items").and_then(Value::as_array).into_iter().flatten();
-        let found: Vec<Arc<OwnerObject>> =
-            items.filter_map(|item| read_object(item.clone()).ok()).map(Arc::new).collect();
+        let found = items(&listed);
         self.report_unused(&resource, &found, (group, version, kind));
         self.resources.kartas.lock().insert(id, (Instant::now(), found.clone()));
         Ok(found)
     }
+
+    async fn topologies(&self) -> Result<Vec<Arc<OwnerObject>>, Error> {
+        if let Some((at, found)) = &*self.resources.topologies.lock()
+            && at.elapsed() < LISTS_FRESH
+        {
+            return Ok(found.clone());
+        }
+        let resource = ResourceKind::of::<Topology>();
+        let found = match self.api.send("GET", &resource.path(""), None).await {
+            Ok(listed) => items(&listed),
+            Err(error) if error.is_not_found() => Vec::new(),
+            Err(error) if error.code() == 403 => {
+                return Err(Error::MayNotList { kind: "Topology", resource: full_name(&resource) });
+            }
+            Err(error) => return Err(Error::Read(error)),
+        };
+        *self.resources.topologies.lock() = Some((Instant::now(), found.clone()));
+        Ok(found)
+    }
+}
+
+/// The objects of a list.
+fn items(listed: &Value) -> Vec<Arc<OwnerObject>> {
+    let items = listed.get("items").and_then(Value::as_array).into_iter().flatten();
+    items.filter_map(|item| read_object(item.clone()).ok()).map(Arc::new).collect()
 }
 
 /// Whether two states are equal in everything that rules read. The status of most kinds changes with every pod.
@@ -396,6 +421,7 @@ type Kartas = BTreeMap<(String, String, String), (Instant, Vec<Arc<OwnerObject>>
 struct Resources {
     known: Mutex<BTreeMap<(String, String), ResourceKind>>,
     kartas: Mutex<Kartas>,
+    topologies: Mutex<Option<(Instant, Vec<Arc<OwnerObject>>)>>,
 }
 
 impl Resources {

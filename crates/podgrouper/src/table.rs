@@ -257,6 +257,7 @@ pub const FURTHER: &[Further] = &[
     further("scheduler.grove.io", "PodGang", "podgangs"),
     further("scheduling.k8s.io", "PodGroup", "podgroups"),
     Further { group: "run.ai", kind: "Karta", plural: "kartas", is_listed: true },
+    Further { group: "kai.scheduler", kind: "Topology", plural: "topologies", is_listed: true },
 ];
 
 const fn further(group: &'static str, kind: &'static str, plural: &'static str) -> Further {
@@ -277,7 +278,7 @@ pub(crate) fn exact(group: &str, version: &str, kind: &str) -> Option<&'static E
 /// The further objects that the workload needs, as far as the objects read so far tell.
 pub fn reads(workload: &Workload<'_>) -> Vec<ObjectRef> {
     if let Some(reference) = upstream_pod_group::of_pod(workload) {
-        return vec![reference];
+        return upstream_pod_group::reads(workload, reference);
     }
     let (group, version, kind) = workload.top_kind();
     if let Some(own) = workload.options.own_rules.find(group, version, kind) {

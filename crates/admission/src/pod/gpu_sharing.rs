@@ -27,16 +27,25 @@ pub(super) fn mutate(pod: &mut Value, uid: &str) -> Result<(), String> {
     let prefix = if given.is_empty() { generated_prefix(pod, container, uid) } else { given.to_owned() };
     let map = format!("{prefix}-{}", container.suffix());
     let environment = environment_map(&prefix, container);
-    if !names::is_subdomain(&environment) {
-        return Err(format!(
-            "{}: annotation `{}` is `{prefix}`, which cannot begin the name of a config map; hint: remove the annotation, \
-             or use at most {} lower case letters, digits, `-` and `.`, beginning with a letter or digit",
-            display_name(pod),
-            key::SHARED_GPU_CONFIG_MAP,
-            names::SUBDOMAIN_LENGTH_MAX - (environment.len() - prefix.len()),
-        ));
+    if !is_usable(&prefix, container) {
+        let (shown, name) = (display_name(pod), key::SHARED_GPU_CONFIG_MAP);
+        let rule = format!(
+            "at most {} lower case letters, digits, `-` and `.`, beginning with a letter or digit",
+            LABEL_LENGTH_MAX - (volume_name(&prefix, container).len() - prefix.len())
+        );
+        return Err(if given.is_empty() {
+            format!(
+                "{shown}: the names of its config maps would begin with `{prefix}`, after its owner or itself, and no config \
+                 map can have such a name; hint: set annotation `{name}` to the beginning of their names, with {rule}"
+            )
+        } else {
+            format!(
+                "{shown}: annotation `{name}` is `{prefix}`, which cannot begin the names of config maps and a volume; hint: \
+                 remove the annotation, or use {rule}"
+            )
+        });
     }
-    add_volume(pod, &map)?;
+    add_volume(pod, &map, &names::label(&volume_name(&prefix, container)))?;
     let annotations = kai_object::meta_mut(pod).entry("annotations").or_insert_with(|| json!({}));
     annotations[key::SHARED_GPU_CONFIG_MAP] = Value::from(prefix);
     if let Some(container) = container.get_mut(pod) {
@@ -57,11 +66,22 @@ fn environment_map(prefix: &str, container: ContainerRef) -> String {
     format!("{prefix}-{}{EVAR}", container.suffix())
 }
 
+/// Name of the volume with the config map of a container, before it becomes a DNS label.
+fn volume_name(prefix: &str, container: ContainerRef) -> String {
+    format!("{prefix}-{}{VOLUME}", container.suffix())
+}
+
+/// Whether the names of config maps and of the volume may begin with the prefix.
+fn is_usable(prefix: &str, container: ContainerRef) -> bool {
+    names::is_subdomain(&environment_map(prefix, container))
+        && volume_name(prefix, container).len() <= LABEL_LENGTH_MAX
+}
+
 /// Whether a fraction pod has a prefix for the names of its config maps that is replaced, as an empty one, or refused.
 pub fn has_unusable_prefix(pod: &Value) -> bool {
     let Ok(Some(container)) = fraction_container(pod) else { return false };
     annotation(pod, key::SHARED_GPU_CONFIG_MAP)
-        .is_some_and(|prefix| prefix.is_empty() || !names::is_subdomain(&environment_map(prefix, container)))
+        .is_some_and(|prefix| prefix.is_empty() || !is_usable(prefix, container))
 }
 
 /// `BASE-RANDOM-shared-gpu`, so short that the name of the volume is a DNS label.
@@ -82,9 +102,8 @@ fn generated_prefix(pod: &Value, container: ContainerRef, uid: &str) -> String {
     format!("{base}{tail}")
 }
 
-fn add_volume(pod: &mut Value, map: &str) -> Result<(), String> {
+fn add_volume(pod: &mut Value, map: &str, name: &str) -> Result<(), String> {
     let shown = display_name(pod);
-    let name = names::label(&format!("{map}{VOLUME}"));
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return Ok(()) };
     let volumes = list(spec, "volumes");
     let known = volumes.iter().find(|volume| kai_object::str_at(volume, "/name") == name);

@@ -73,8 +73,21 @@ fn given_prefix_is_checked_and_an_empty_one_replaced() {
         mutated(&pod(&json!({key::GPU_FRACTION: "0.5", key::SHARED_GPU_CONFIG_MAP: prefix})), &options())
     };
     assert_eq!(of("my-prefix").unwrap()["spec"]["volumes"][0]["name"], "my-prefix-0-vol");
-    assert!(of("My_Prefix").unwrap_err().contains("hint:"));
-    assert!(of(&"a".repeat(250)).is_err());
+    assert!(
+        of("My_Prefix").unwrap_err().contains("hint: remove the annotation, or use at most 57 lower case")
+    );
+    // `-0-vol` follows in the name of the volume, which is a DNS label.
+    let longest = of(&"a".repeat(57)).unwrap();
+    assert_eq!(longest["spec"]["volumes"][0]["name"].as_str().unwrap().len(), 63);
+    assert!(of(&"a".repeat(58)).unwrap_err().contains("at most 57"));
+    let mut owned = pod(&json!({key::GPU_FRACTION: "0.5"}));
+    owned["metadata"]["ownerReferences"] = json!([{"name": "My_Owner"}]);
+    let of_owner = mutated(&owned, &options()).unwrap_err();
+    assert!(!of_owner.contains("remove the annotation"), "the user wrote none: {of_owner}");
+    assert!(
+        of_owner.contains("would begin with `My_Owner-") && of_owner.contains("hint: set annotation"),
+        "{of_owner}"
+    );
     assert!(of("").unwrap()["spec"]["volumes"][0]["name"].as_str().unwrap().starts_with("worker-"));
     let mut taken = pod(&json!({key::GPU_FRACTION: "0.5", key::SHARED_GPU_CONFIG_MAP: "my-prefix"}));
     taken["spec"]["volumes"] = json!([{"name": "my-prefix-0-vol", "emptyDir": {}}]);

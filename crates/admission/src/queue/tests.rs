@@ -148,3 +148,23 @@ fn bounds_that_are_surely_not_intended_are_warnings_once() {
         assert!(Change::Delete(new.into()).warnings().is_empty());
     }
 }
+
+#[test]
+fn pod_group_uses_its_queue_until_its_resources_are_counted_as_zero() {
+    let group = |queue: &str, status: Value| json!({"metadata": {"name": "g"}, "spec": {"queue": queue}, "status": status});
+    let counted = |requested: Value| json!({"resourcesStatus": {"requested": requested, "allocated": {}}});
+    for (status, used) in [
+        (Value::Null, true),
+        (json!({"conditions": []}), true),
+        (json!({"resourcesStatus": {}}), false),
+        (counted(json!({"cpu": "0"})), false),
+        (counted(json!({"cpu": "100m"})), true),
+        (counted(json!({"nvidia.com/gpu": 1})), true),
+    ] {
+        assert_eq!(uses(&group("q", status.clone()), "q"), used, "{status}");
+        assert!(!uses(&group("other", status), "q"));
+    }
+    let mut terminating = group("q", Value::Null);
+    terminating["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    assert!(!uses(&terminating, "q"));
+}

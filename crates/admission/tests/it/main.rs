@@ -9,8 +9,9 @@ use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt;
 use kai_admission::queue::{QuotaValidation, router};
-use kai_api::Queue;
-use kai_runtime::api::DeleteOptions;
+use kai_api::{PodGroup, Queue};
+use kai_runtime::ResourceKind;
+use kai_runtime::api::{DeleteOptions, Part};
 use kai_runtime::kind::{CUSTOM_RESOURCE_DEFINITION, Key};
 use kai_sim::Cluster;
 use serde_json::{Value, json};
@@ -67,6 +68,47 @@ async fn deletion_of_a_queue_with_children_is_denied() {
     let denied = review(&cluster, "CREATE", without_resources, Value::Null).await;
     assert_eq!(denied["allowed"], false);
     assert_eq!(denied["warnings"].as_array().map(Vec::len), Some(1));
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn deletion_of_a_queue_needs_no_definition_of_pod_groups() {
+    let cluster = cluster().await;
+    let queue = create_queue(&cluster, "leaf", "").await;
+    let definition = Key::new("", "podgroups.scheduling.run.ai");
+    let options = DeleteOptions::default().immediately();
+    cluster.api().delete_dynamic(&CUSTOM_RESOURCE_DEFINITION, &definition, &options).await.unwrap();
+    while cluster.api().list::<PodGroup>("").await.is_ok() {
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
+    assert_eq!(review(&cluster, "DELETE", Value::Null, queue).await["allowed"], true);
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn deletion_of_a_queue_is_denied_while_a_pod_group_names_it() {
+    let cluster = cluster().await;
+    let queue = create_queue(&cluster, "leaf", "").await;
+    let groups = ResourceKind::of::<PodGroup>();
+    let create = async |name: &str, queue: &str| {
+        let group = json!({
+            "apiVersion": groups.api_version(), "kind": "PodGroup", "metadata": {"name": name, "namespace": "default"},
+            "spec": {"queue": queue, "minMember": 1},
+        });
+        cluster.api().create_dynamic(&groups, "default", &group).await.unwrap();
+    };
+    // More than one request lists, so that the group is on the second page.
+    for number in 0..600 {
+        create(&format!("other-{number}"), "other").await;
+    }
+    assert_eq!(review(&cluster, "DELETE", Value::Null, queue.clone()).await["allowed"], true);
+    create("zebra", "leaf").await;
+    let denied = review(&cluster, "DELETE", Value::Null, queue.clone()).await;
+    let message = denied["status"]["message"].as_str().unwrap_or_default();
+    assert!(message.starts_with("queue `leaf` is named by pod group `default/zebra`"), "{denied:#}");
+    // Its pods have ended: their resources were counted, and nothing is left.
+    let status = json!({"status": {"resourcesStatus": {"requested": {}}}});
+    let key = Key::new("default", "zebra");
+    cluster.api().patch_dynamic(&groups, &key, Part::Status, &status).await.unwrap();
+    assert_eq!(review(&cluster, "DELETE", Value::Null, queue).await["allowed"], true);
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]

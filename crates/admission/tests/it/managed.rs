@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::Secret;
-use kai_admission::certificate::Lifetime;
+use kai_admission::certificate::{self, Certificate, Lifetime};
 use kai_admission::managed::{self, Options};
 use kai_admission::registration::{self, Endpoint, PodScope};
 use kai_admission::server::{self, SecretSource};
@@ -16,6 +16,9 @@ use kai_runtime::kind::{CUSTOM_RESOURCE_DEFINITION, NAMESPACE, VALIDATING_WEBHOO
 use kai_runtime::{Key, Process, ResourceKind};
 use kai_sim::Cluster;
 use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::time::Duration;
 
 const SECRET: ResourceKind = builtin::<Secret>();
@@ -30,7 +33,7 @@ async fn create_invalid_topology(api: &Api, number: usize) -> u16 {
     api.create_dynamic(&kind, "", &topology).await.map_or_else(|error| error.code(), |_| 201)
 }
 
-async fn certificate(api: &Api, secret: &Key) -> String {
+async fn stored_certificate(api: &Api, secret: &Key) -> String {
     let secret = api.get_dynamic(&SECRET, secret).await.unwrap();
     secret["data"]["tls.crt"].as_str().unwrap_or_default().to_owned()
 }
@@ -90,7 +93,7 @@ async fn certificate_is_created_trusted_and_rotated_without_a_failed_call() {
     let mut number = until_refused(api).await;
     leader.abort();
     assert!(health.problems().is_empty(), "{:?}", health.problems());
-    let first = certificate(api, &secret).await;
+    let first = stored_certificate(api, &secret).await;
     let soon =
         json!({"metadata": {"annotations": {"kai.scheduler/certificate-expires": "2020-01-01T00:00:00Z"}}});
     api.patch_dynamic(&SECRET, &secret, Part::Main, &soon).await.unwrap();
@@ -106,11 +109,11 @@ async fn certificate_is_created_trusted_and_rotated_without_a_failed_call() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(certificate(api, &secret).await, first, "it is not promoted in the same check");
+    assert_eq!(stored_certificate(api, &secret).await, first, "it is not promoted in the same check");
     // A new leader begins with the next check.
     leader.abort();
     let leader = lead();
-    while certificate(api, &secret).await == first {
+    while stored_certificate(api, &secret).await == first {
         number += 1;
         assert!(number < 1200, "the certificate is never rotated");
         assert_eq!(create_invalid_topology(api, number).await, 403);
@@ -124,7 +127,7 @@ async fn certificate_is_created_trusted_and_rotated_without_a_failed_call() {
     let configuration = configuration().await;
     let decode = |text: &Value| String::from_utf8(STANDARD.decode(text.as_str().unwrap()).unwrap()).unwrap();
     let bundle = decode(&configuration["webhooks"][1]["clientConfig"]["caBundle"]);
-    for trusted in [first, certificate(api, &secret).await] {
+    for trusted in [first, stored_certificate(api, &secret).await] {
         assert!(bundle.contains(&decode(&Value::from(trusted))));
     }
     leader.abort();
@@ -200,8 +203,58 @@ async fn certificates_of_two_replicas_expire_under_load_without_a_failed_call() 
         assert_eq!(create_invalid_topology(api, number).await, 403, "call {number}");
         let code = replicas.call(api).await;
         assert!(matches!(code, Ok(200)), "connection {number}: {code:?}");
-        served.insert(certificate(api, &secret).await);
+        served.insert(stored_certificate(api, &secret).await);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(begun.elapsed() > Lifetime::MIN * 2, "certificates have expired: {:?}", begun.elapsed());
+}
+
+/// Replaces the files of a mounted Secret at once, as the kubelet does.
+fn mount(directory: &Path, version: &str, certificate: &Certificate) {
+    let data = directory.join(version);
+    std::fs::create_dir(&data).unwrap();
+    std::fs::write(data.join("tls.crt"), &certificate.certificate).unwrap();
+    std::fs::write(data.join("tls.key"), &certificate.key).unwrap();
+    let link = directory.join("..data_tmp");
+    symlink(version, &link).unwrap();
+    std::fs::rename(&link, directory.join("..data")).unwrap();
+    for file in ["tls.crt", "tls.key"] {
+        let _ = symlink(Path::new("..data").join(file), directory.join(file));
+    }
+}
+
+/// The operator renews the Secret, and the kubelet the files of it that are mounted.
+#[tokio::test(flavor = "current_thread")]
+async fn renewed_certificate_of_a_mounted_secret_is_served_without_a_restart() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mounted-secret");
+    let _ = std::fs::remove_dir_all(&directory);
+    std::fs::create_dir_all(&directory).unwrap();
+    let now = cluster().await.clock().now();
+    let make = || certificate::create("127.0.0.1", now, Lifetime::default()).unwrap();
+    let (first, second) = (make(), make());
+    mount(&directory, "v1", &first);
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address: SocketAddr = format!("127.0.0.1:{port}").parse().unwrap();
+    let serving = server::serve(&address.to_string(), &directory, topology::router()).await.unwrap();
+    let serving = tokio::spawn(serving);
+    let answers = async |trusted: &Certificate| {
+        let review = json!({"request": {"uid": "u", "operation": "DELETE"}}).to_string();
+        let request = axum::http::Request::post(topology::PATH).header("host", "127.0.0.1");
+        let mut client = Client::new(Server::new(address, &trusted.certificate).unwrap());
+        client.send(request.body(review.into()).unwrap()).await.is_ok_and(|answer| answer.status == 200)
+    };
+    assert!(answers(&first).await && !answers(&second).await);
+    mount(&directory, "v2", &second);
+    // The files are read once a minute.
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(61)).await;
+    tokio::time::resume();
+    let mut attempts = 0;
+    while !answers(&second).await {
+        attempts += 1;
+        assert!(attempts < 500, "the renewed certificate is never served");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(!answers(&first).await, "one certificate is served");
+    serving.abort();
 }

@@ -106,6 +106,31 @@ pub(crate) async fn refusals<B>(cluster: &TestCluster<B>) {
     );
 }
 
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn minimum_above_the_subgroups_is_accepted_with_exactly_one_warning() {
+    let cluster = TestCluster::with_admission(1, pod_options()).await;
+    let client = cluster.backend.client("kubectl");
+    warned_minimum(&cluster, &client).await;
+}
+
+/// The warnings about a group that can never start, which are headers of the response.
+pub(crate) async fn warned_minimum<B>(cluster: &TestCluster<B>, client: &kube::Client) {
+    let leaves: Vec<Value> =
+        (0..4).map(|number| json!({"name": format!("prefill-{number}"), "minMember": 8})).collect();
+    let spec = json!({"queue": "default-queue", "minSubGroup": 5, "subGroups": leaves});
+    let group = cluster.complete(&POD_GROUP, json!({"metadata": {"name": "warned"}, "spec": spec}));
+    let request = axum::http::Request::post(POD_GROUP.path(cluster.namespace()))
+        .header("content-type", "application/json")
+        .body(kube::client::Body::from(group.to_string().into_bytes()))
+        .unwrap();
+    let response = client.send(request).await.unwrap();
+    assert_eq!(response.status(), 201);
+    let warnings: Vec<&str> =
+        response.headers().get_all("warning").iter().map(|value| value.to_str().unwrap()).collect();
+    let text = "minSubGroup (5) exceeds the number of direct child SubGroups (4)";
+    assert!(matches!(warnings.as_slice(), [only] if only.contains(text)), "{warnings:?}");
+}
+
 /// Rules for trees of subgroups, on creation.
 async fn pod_group_rules<B>(cluster: &TestCluster<B>) {
     let leaves = |count: usize, min: i64| -> Vec<Value> {
@@ -173,6 +198,12 @@ pub(crate) async fn queue_deletion<B>(cluster: &TestCluster<B>) {
     refused(by_pods, 403, &["has pods, which could not run without it", "hint:"]);
     cluster.delete_pod("user").await;
     cluster.wait_until("the queue is empty", async || in_use(false).await).await;
+    // A group whose resources were never counted: that of pods that request nothing.
+    let spec = json!({"queue": "used", "minMember": 1});
+    cluster.create(&POD_GROUP, json!({"metadata": {"name": "uncounted"}, "spec": spec})).await;
+    let by_group = cluster.try_delete(&QUEUE, "used").await.map(|()| Value::Null);
+    refused(by_group, 403, &["is named by pod group", "/uncounted`", "hint: delete the workload"]);
+    cluster.delete(&POD_GROUP, "uncounted").await;
     cluster.delete(&QUEUE, "used").await;
     cluster.wait_until("the queue is deleted", async || cluster.get(&QUEUE, "used").await.is_none()).await;
 }

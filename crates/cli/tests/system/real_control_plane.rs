@@ -136,7 +136,14 @@ const SCENARIOS: [Scenario; 62] = [
     scenario("preemption", one, |cluster| Box::pin(eviction::preemption(cluster))),
     scenario("queue-deletion", one, |cluster| Box::pin(admission::queue_deletion(cluster))),
     scenario("prepared-pods", one, |cluster| Box::pin(admission::prepared_pods(cluster))),
-    scenario("refusals", one, |cluster| Box::pin(admission::refusals(cluster))),
+    scenario("refusals", one, |cluster| {
+        Box::pin(async move {
+            admission::refusals(cluster).await;
+            let file = cluster.backend.control().kubeconfig_file();
+            let config = kai_runtime::connect::config(Some(file), None).await.unwrap();
+            admission::warned_minimum(cluster, &kai_runtime::connect::client(config).unwrap()).await;
+        })
+    }),
     scenario("half-gpus", one, |cluster| Box::pin(gpu_sharing::half_gpus(cluster))),
     scenario("owners", one, |cluster| Box::pin(component_scenarios::owners(cluster))),
     scenario("rejections", one, |cluster| Box::pin(component_scenarios::rejections(cluster))),

@@ -454,6 +454,36 @@ async fn pods_of_an_upstream_pod_group_are_grouped_by_it() {
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn upstream_pod_group_within_one_domain_waits_for_a_topology_that_has_its_level() {
+    let upstream = kind("scheduling.k8s.io", "v1alpha2", "PodGroup", "podgroups");
+    let topologies = kai_api::crds().into_iter().filter(|crd| crd.spec.names.kind == "Topology");
+    let topologies: Vec<Value> = topologies.map(|crd| serde_json::to_value(crd).unwrap()).collect();
+    let upstream_crd = vec![open_crd("scheduling.k8s.io", "v1alpha2", "PodGroup", "podgroups")];
+    let all = [crds(), upstream_crd, topologies].concat();
+    let test = TestCluster::with_crds(builder(), all, &[Component::Grouper]).await;
+    let spec = json!({"schedulingConstraints": {"topology": [{"key": "rack"}]}});
+    test.create(&upstream, json!({"metadata": {"name": "gang"}, "spec": spec})).await;
+    let mut waiting = pod("a", &json!({}), &json!({}));
+    waiting["spec"]["schedulingGroup"] = json!({"podGroupName": "gang"});
+    test.create(&k::POD, waiting).await;
+    test.sleep(60.0).await;
+    let events = events_of(&test, "Pod", "a").await;
+    assert!(
+        events.len() == 1 && events[0].contains("the node label `rack`, and no Topology of `kai.scheduler`"),
+        "{events:?}"
+    );
+    assert_eq!(test.list(&k::POD_GROUP).await.len(), 0);
+
+    let topology = ResourceKind::of::<kai_api::Topology>();
+    let levels = json!([{"nodeLabel": "zone"}, {"nodeLabel": "rack"}]);
+    test.create(&topology, json!({"metadata": {"name": "racks"}, "spec": {"levels": levels}})).await;
+    let name = test.group_of("a").await;
+    let group = test.find(&k::POD_GROUP, &name).await.unwrap();
+    let expected = json!({"topology": "racks", "requiredTopologyLevel": "rack"});
+    assert_eq!(group["spec"]["topologyConstraint"], expected);
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn owner_that_may_not_be_read_keeps_its_pods_waiting_with_one_event_and_its_group_as_it_is() {
     let test = TestCluster::new(&[Component::Grouper]).await;
     test.create(&k::JOB, job("train", 2, &json!({}), &json!({"kai.scheduler/batch-min-member": "2"}))).await;
@@ -547,4 +577,62 @@ async fn absurd_counts_and_annotations_of_owners_are_reported_once_each() {
     let is_read = |line: &&String| line.contains(client) && line.contains(" request GET ");
     let reads = lines.iter().filter(is_read).count();
     assert!(reads < 200, "{reads} reads in five minutes");
+}
+
+/// A pod of a Knative Revision without the objects that only lie between them.
+fn knative_pod(name: &str, kind: &ResourceKind, revision: &Value) -> Value {
+    let labels =
+        json!({"kai.scheduler/queue": "team", "serving.knative.dev/revision": object::name(revision)});
+    owned_by(pod(name, &labels, &json!({})), kind, revision)
+}
+
+/// The groups as pairs of the owner's kind and the minimum.
+async fn owners_and_minima(test: &TestCluster) -> Vec<(String, i64)> {
+    let groups = test.list(&k::POD_GROUP).await;
+    let pair = |group: &Value| {
+        let owner = object::str_at(group, "/metadata/ownerReferences/0/kind").to_owned();
+        (owner, group["spec"]["minMember"].as_i64().unwrap_or_default())
+    };
+    groups.iter().map(pair).collect()
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn revision_of_single_pods_stays_so_when_gangs_are_switched_on() {
+    const VERSION: &str = "v1";
+    const GROUP: &str = "serving.knative.dev";
+    let served = [("Service", "services"), ("Configuration", "configurations"), ("Revision", "revisions")];
+    let definitions = served.map(|(kind, plural)| open_crd(GROUP, VERSION, kind, plural)).to_vec();
+    let mut test = TestCluster::with_crds(builder(), [crds(), definitions].concat(), &[]).await;
+    let [service, configuration, revision] = served.map(|(name, plural)| kind(GROUP, VERSION, name, plural));
+    let named = |name: &str| json!({"metadata": {"name": name}});
+    let top = test.create(&service, named("chat")).await;
+    let between = test.create(&configuration, owned_by(named("chat"), &service, &top)).await;
+    let mut made = owned_by(named("chat-00001"), &configuration, &between);
+    made["metadata"]["annotations"] = json!({"autoscaling.knative.dev/min-scale": "2"});
+    let made = test.create(&revision, made).await;
+    let single =
+        kai_podgrouper::Options { knative_gang_schedule: false, ..kai_podgrouper::Options::default() };
+    test.start_grouper("single-pods", single);
+    for name in ["a", "b"] {
+        test.create(&k::POD, knative_pod(name, &revision, &made)).await;
+        assert!(test.group_of(name).await.starts_with(&format!("pg-{name}-")));
+    }
+    let each_alone = vec![("Pod".to_owned(), 1), ("Pod".to_owned(), 1)];
+    assert_eq!(owners_and_minima(&test).await, each_alone);
+
+    test.cluster.faults().partition("single-pods");
+    test.start_grouper("gangs", kai_podgrouper::Options::default());
+    test.delete(&k::POD, "a").await;
+    test.create(&k::POD, knative_pod("c", &revision, &made)).await;
+    assert!(test.group_of("c").await.starts_with("pg-c-"));
+    test.sleep(60.0).await;
+    assert_eq!(owners_and_minima(&test).await, each_alone, "the revision keeps its form");
+
+    // Another revision has no form yet.
+    let mut other = owned_by(named("chat-00002"), &configuration, &between);
+    other["metadata"]["annotations"] = json!({"autoscaling.knative.dev/min-scale": "2"});
+    let other = test.create(&revision, other).await;
+    test.create(&k::POD, knative_pod("d", &revision, &other)).await;
+    assert!(test.group_of("d").await.starts_with("pg-chat-00002-"));
+    assert!(owners_and_minima(&test).await.contains(&("Revision".to_owned(), 2)));
 }

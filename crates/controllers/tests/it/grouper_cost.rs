@@ -7,9 +7,8 @@ use serde_json::{Value, json};
 /// The pods of one large Job, or of [`JOBS`] smaller ones together.
 const PODS: u32 = 1_000;
 const JOBS: u32 = 10;
-/// At most so many reads of an owner until its pods are assigned: the first one, and those that refresh it while the assignment waits for the
-/// bindings, which would carry it.
-const READS: usize = 3;
+/// Reads of an owner until its pods are assigned. Those that refresh it come later.
+const READS: usize = 1;
 
 /// The reads of owners and the writes for Jobs whose pods wait when the grouper starts.
 async fn reads_and_writes(jobs: u32) -> (usize, usize) {

@@ -108,6 +108,19 @@ impl TestCluster {
         });
     }
 
+    /// Starts a pod grouper with options of its own.
+    fn start_grouper(&mut self, client: &'static str, options: GroupOptions) {
+        let clock = self.cluster.clock();
+        self.cluster.run(client, move |connection| {
+            let api = Api::new(connection, client);
+            let options = options.clone();
+            async move {
+                let process = Process::with(api, clock, client, Registry::new(), Health::default());
+                Box::pin(kai_podgrouper::run(process, options)).await;
+            }
+        });
+    }
+
     async fn create(&self, kind: &ResourceKind, mut object: Value) -> Value {
         let namespace = if kind.namespaced { "default" } else { "" };
         object["apiVersion"] = Value::from(kind.api_version());

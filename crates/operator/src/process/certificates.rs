@@ -5,6 +5,8 @@
 
 use crate::facts::{Certificate, CertificateRequest};
 use crate::key::ObjectKey;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::Secret;
 use kai_admission::certificate::{Lifetime, Stored};
 use kai_clock::Clock;
@@ -33,7 +35,8 @@ pub(super) async fn ensure(
     let mut certificates = BTreeMap::new();
     for request in requests {
         let key = ObjectKey::new("Secret", &request.namespace, request.secret);
-        match ensure_one(api, clock, request, objects.get(&key)).await {
+        let known = objects.get(&key);
+        match ensure_one(api, clock, request, known, |next| is_trusted(objects, request, next)).await {
             Ok((certificate, changed)) => {
                 certificates.insert(request.secret.to_owned(), certificate);
                 if let Some(mut secret) = changed {
@@ -57,10 +60,14 @@ async fn ensure_one(
     clock: Clock,
     request: &CertificateRequest,
     known: Option<&Value>,
+    is_trusted: impl Fn(&str) -> bool,
 ) -> Result<(Certificate, Option<Value>), Error> {
     let mut changed = None;
     let stored = known.map(Stored::of).unwrap_or_default();
-    let step = stored.next_step(&request.dns_name, clock.now(), Lifetime::default())?;
+    // The next certificate is served only when every webhook configuration trusts it.
+    let waits = stored.next.as_ref().is_some_and(|next| !is_trusted(&next.certificate));
+    let step =
+        if waits { None } else { stored.next_step(&request.dns_name, clock.now(), Lifetime::default())? };
     if let Some(mut patch) = step {
         let key = Key::new(&request.namespace, request.secret);
         let secret = if let Some(known) = known {
@@ -85,4 +92,19 @@ async fn ensure_one(
     let (certificate, key) =
         stored.current.map(|current| (current.certificate, current.key)).unwrap_or_default();
     Ok((Certificate { certificate, key, trusted }, changed))
+}
+
+/// Whether all webhooks of the Service trust a certificate.
+fn is_trusted(objects: &BTreeMap<ObjectKey, Value>, request: &CertificateRequest, certificate: &str) -> bool {
+    const KINDS: [&str; 2] = ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
+    let configurations = objects.iter().filter(|(key, _)| KINDS.contains(&key.kind.as_str()));
+    let webhooks = configurations.filter_map(|(_, of)| of.get("webhooks")?.as_array()).flatten();
+    let mut clients = webhooks.filter_map(|webhook| webhook.get("clientConfig")).filter(|client| {
+        let of = |field: &str| kai_object::str_at(client, field);
+        format!("{}.{}.svc", of("/service/name"), of("/service/namespace")) == request.dns_name
+    });
+    clients.all(|client| {
+        let bundle = STANDARD.decode(kai_object::str_at(client, "/caBundle")).unwrap_or_default();
+        String::from_utf8(bundle).is_ok_and(|bundle| bundle.contains(certificate))
+    })
 }

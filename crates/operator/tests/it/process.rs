@@ -1,5 +1,7 @@
 //! The operator on the embedded API server with simulated nodes, in virtual time.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use kai_api::{Config, SchedulingShard};
 use kai_object as object;
 use kai_operator::Images;
@@ -7,7 +9,7 @@ use kai_operator::process::{self, Options};
 use kai_runtime::api::{Api, DeleteOptions, Part};
 use kai_runtime::kind::{self, Key, ResourceKind};
 use kai_runtime::process::Process;
-use kai_sim::{Cluster, NodeGroup};
+use kai_sim::{Cluster, NodeGroup, Outage};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -288,6 +290,45 @@ fn operator_that_crashes_between_any_two_requests_completes_the_installation() {
                 return;
             }
         }
+    });
+}
+
+#[test]
+fn expiring_certificate_is_served_only_when_the_webhook_configurations_trust_the_next_one() {
+    in_virtual_time(async || {
+        const NAME: &str = "kai-admission-webhook-tls-secret";
+        let installation = Installation::new(&json!({})).await;
+        installation.ready().await;
+        let data = async |key: &str| {
+            let secret = installation.get(&SECRET, NAME).await.unwrap();
+            secret["data"][key].as_str().unwrap_or_default().to_owned()
+        };
+        let first = data("tls.crt").await;
+        installation.cluster.faults().set_outage(OPERATOR, Outage::storage_full("webhookconfigurations"));
+        let soon = json!({"metadata": {"annotations": {
+            "kai.scheduler/certificate-expires": "2026-01-02T00:00:00Z",
+        }}});
+        let key = Key::new(NAMESPACE, NAME);
+        installation.api().patch_dynamic(&SECRET, &key, Part::Main, &soon).await.unwrap();
+        installation
+            .wait_until("the next certificate is stored", async || !data("next.crt").await.is_empty())
+            .await;
+        let next = data("next.crt").await;
+        tokio::time::sleep(Duration::from_mins(10)).await;
+        assert_eq!(data("tls.crt").await, first, "the API server does not trust the next one yet");
+        installation.cluster.faults().heal(OPERATOR);
+        installation.wait_until("the next one is served", async || data("tls.crt").await == next).await;
+        for (kind, name) in [
+            (kind::VALIDATING_WEBHOOK_CONFIGURATION, "validating-kai-admission"),
+            (kind::MUTATING_WEBHOOK_CONFIGURATION, "mutating-kai-admission"),
+        ] {
+            let decode = |text: &str| String::from_utf8(STANDARD.decode(text).unwrap()).unwrap();
+            let configuration = installation.get(&kind, name).await.unwrap();
+            let bundle = decode(object::str_at(&configuration, "/webhooks/0/clientConfig/caBundle"));
+            assert!([&first, &next].iter().all(|of| bundle.contains(&decode(of))), "{name} trusts both");
+        }
+        let leftover = data("next.crt").await;
+        assert!(leftover.is_empty(), "the rotation is complete");
     });
 }
 

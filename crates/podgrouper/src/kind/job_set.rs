@@ -33,12 +33,14 @@ pub(crate) fn group(workload: &Workload<'_>) -> Result<Desired, Invalid> {
         }
         return Ok(desired);
     }
-    let all = i32::try_from(jobs.len()).unwrap_or(i32::MAX);
-    let required = minimum(set)?.map(|min| min.min(all));
-    desired.min_sub_group = Some(required.unwrap_or(if is_in_order { 1 } else { all }));
     for job in jobs {
         add_job(set, job, &mut desired.sub_groups)?;
     }
+    // A replicated job without replicas has no pods that could be required.
+    let all = desired.sub_groups.iter().filter(|sub_group| sub_group.parent.is_none()).count();
+    let all = i32::try_from(all).unwrap_or(i32::MAX);
+    let required = minimum(set)?.map(|min| min.min(all));
+    desired.min_sub_group = Some(required.unwrap_or(if is_in_order { 1 } else { all }));
     let leaf = leaf_name(of_pod(label::JOBSET_REPLICATED_JOB)?, of_pod(label::JOBSET_JOB_INDEX)?);
     if !desired.sub_groups.iter().any(|sub_group| sub_group.name == leaf && sub_group.parent.is_some()) {
         let problem =
@@ -70,7 +72,8 @@ fn positive(text: &str) -> Result<i32, String> {
     }
 }
 
-/// Appends the subgroups of a replicated job: one for it and one for each of its jobs.
+/// Appends the subgroups of a replicated job: one for it and one for each of its jobs. One without replicas has none: a
+/// subgroup without a part is invalid.
 fn add_job(set: &OwnerObject, job: &Value, sub_groups: &mut Vec<SubGroup>) -> Result<(), Invalid> {
     let name = job.get("name").and_then(Value::as_str).filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| set.invalid(format!("a job in `{REPLICATED_JOBS}` has no name")))?;
@@ -81,6 +84,9 @@ fn add_job(set: &OwnerObject, job: &Value, sub_groups: &mut Vec<SubGroup>) -> Re
         Err(at) => Err(format!("`{at}` must be an object")),
     };
     let replicas = int("replicas").map_err(wrong)?.unwrap_or(1);
+    if replicas == 0 {
+        return Ok(());
+    }
     let template = job.get("template");
     let least = template_annotation(template, annotation::BATCH_MIN_MEMBER);
     let pods = match least.filter(|text| !text.is_empty()) {

@@ -46,7 +46,9 @@ pub(crate) fn group(workload: &Workload<'_>) -> Result<Desired, Invalid> {
     match segment_size(set)? {
         // A leader that starts alone has no segments to be divided into.
         Some(size) if !starts_alone => {
-            divide(workload, &mut desired, set, Segments::new(set, pods, size)?, index)?;
+            let (policy, ignored) = segment_policy(set)?;
+            desired.ignored.extend(ignored);
+            divide(workload, &mut desired, set, Segments::new(set, pods, size, policy)?, index)?;
         }
         _ => {
             desired.sub_groups.push(leaf(LEADER, 1));
@@ -63,6 +65,28 @@ pub(crate) fn group(workload: &Workload<'_>) -> Result<Desired, Invalid> {
     Ok(desired)
 }
 
+/// Whether the leader is in a segment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Policy {
+    LeaderWorker,
+    LeaderExcluded,
+}
+
+/// The policy of a set. As in KAI, an unknown one has no effect, which the text says.
+fn segment_policy(set: &OwnerObject) -> Result<(Policy, Option<String>), Invalid> {
+    const PATH: &str = "spec.leaderWorkerTemplate.subGroupPolicy.subGroupPolicyType";
+    Ok(match set.text(PATH)? {
+        None | Some("" | "LeaderWorker") => (Policy::LeaderWorker, None),
+        Some("LeaderExcluded") => (Policy::LeaderExcluded, None),
+        Some(policy) => {
+            let ignored = format!(
+                "`{PATH}` is `{policy}`, which has no effect; write `LeaderWorker` or `LeaderExcluded`"
+            );
+            (Policy::LeaderWorker, Some(ignored))
+        }
+    })
+}
+
 /// How the pods of a replica are divided.
 #[derive(Clone, Copy)]
 struct Segments {
@@ -75,28 +99,20 @@ struct Segments {
 }
 
 impl Segments {
-    fn new(set: &OwnerObject, pods: i32, size: i32) -> Result<Self, Invalid> {
+    fn new(set: &OwnerObject, pods: i32, size: i32, policy: Policy) -> Result<Self, Invalid> {
         if size <= 1 || size > pods {
             return Err(set.invalid(format!(
                 "the segment size is {size}, and must be at least 2 and at most the {pods} pods of a replica"
             )));
         }
         let leader_is_extra = (pods - 1) % size == 0;
-        let leader_excluded = match set.text("spec.leaderWorkerTemplate.subGroupPolicy.subGroupPolicyType")? {
-            None | Some("" | "LeaderWorker") => false,
-            Some("LeaderExcluded") if leader_is_extra => true,
-            Some("LeaderExcluded") => {
-                return Err(set.invalid(format!(
-                    "without its leader, a replica has {} workers, which are not divisible by the segment size {size}",
-                    pods - 1
-                )));
-            }
-            Some(policy) => {
-                return Err(set.invalid(format!(
-                    "`subGroupPolicyType` is `{policy}`, and must be `LeaderWorker` or `LeaderExcluded`"
-                )));
-            }
-        };
+        let leader_excluded = policy == Policy::LeaderExcluded;
+        if leader_excluded && !leader_is_extra {
+            return Err(set.invalid(format!(
+                "without its leader, a replica has {} workers, which are not divisible by the segment size {size}",
+                pods - 1
+            )));
+        }
         let segments = Self { pods, size, leader_is_extra, leader_excluded };
         if segments.count() > segments::SEGMENTS_MAX {
             return Err(set.invalid(format!(

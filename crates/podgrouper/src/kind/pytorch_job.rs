@@ -3,7 +3,7 @@
 use crate::error::Invalid;
 use crate::fields::template_annotation;
 use crate::kind::{kubeflow, segments};
-use crate::objects::MetaExt;
+use crate::objects::{MetaExt, OwnerObject};
 use crate::workload::{Desired, Sources, TRAIN, Workload};
 use kai_api::pod_group::SubGroup;
 use kai_api::well_known::{annotation, label};
@@ -16,10 +16,12 @@ pub(crate) fn group(workload: &Workload<'_>) -> Result<Desired, Invalid> {
     let mut desired = workload.metadata(Sources::TopOwner, TRAIN);
     let job = workload.top_object()?;
     desired.min_member = kubeflow::minimum(job, REPLICAS, &[])?;
-    if kubeflow::min_available(job)?.is_none()
-        && let Some(min) = job.int("spec.elasticPolicy.minReplicas")?
-    {
-        desired.min_member = min;
+    if kubeflow::min_available(job)?.is_none() {
+        match elastic_minimum(job)? {
+            Elastic::Minimum(min) => desired.min_member = min,
+            Elastic::Ignored(problem) => desired.ignored.push(problem),
+            Elastic::Unset => {}
+        }
     }
     let roles = job.map("spec.pytorchReplicaSpecs")?;
     let roles = roles.ok_or_else(|| job.invalid("`spec.pytorchReplicaSpecs` is missing"))?;
@@ -75,6 +77,31 @@ pub(crate) fn group(workload: &Workload<'_>) -> Result<Desired, Invalid> {
         desired.sub_group = Some(index / size).filter(|segment| *segment < count).map(segment_name);
     }
     Ok(desired)
+}
+
+/// What the elastic policy says about the minimum.
+enum Elastic {
+    Minimum(i32),
+    Unset,
+    /// As in KAI, a value that is no number has no effect.
+    Ignored(String),
+}
+
+fn elastic_minimum(job: &OwnerObject) -> Result<Elastic, Invalid> {
+    const PATH: &str = "spec.elasticPolicy.minReplicas";
+    match job.field(PATH) {
+        Ok(None) => Ok(Elastic::Unset),
+        Ok(Some(value)) if value.is_i64() || value.is_u64() => {
+            Ok(job.int(PATH)?.map_or(Elastic::Unset, Elastic::Minimum))
+        }
+        Ok(Some(value)) => Ok(Elastic::Ignored(format!(
+            "`{PATH}` is {value}, which is not a whole number and has no effect; write a number such as `2`"
+        ))),
+        Err(_) => Ok(Elastic::Ignored(
+            "`spec.elasticPolicy` must be an object, and has no effect; write `minReplicas: 2` below it"
+                .to_owned(),
+        )),
+    }
 }
 
 fn segment_name(index: i32) -> String {

@@ -42,7 +42,12 @@ pub(crate) fn with_level(constraint: TopologyConstraint) -> Option<TopologyConst
 
 /// Parses a segment size that an annotation sets.
 pub(crate) fn size(text: &str) -> Result<i32, String> {
-    fields::number(text).map_err(|problem| format!("annotation `{}` is {problem}", annotation::SEGMENT_SIZE))
+    fields::number(text).map_err(|problem| {
+        format!(
+            "annotation `{}` is {problem}; write a number such as `2`, or remove it",
+            annotation::SEGMENT_SIZE
+        )
+    })
 }
 
 /// An index from a label of the pod; none where the label is absent.
@@ -50,7 +55,9 @@ pub(crate) fn index(workload: &Workload<'_>, label: &str) -> Result<Option<i32>,
     let Some(text) = workload.pod.metadata.label(label) else { return Ok(None) };
     match text.parse::<i32>() {
         Ok(index) if index >= 0 => Ok(Some(index)),
-        Ok(_) | Err(_) => Err(workload
-            .pod_invalid(format!("label `{label}` is `{text}`, which is not a whole number from 0 up"))),
+        Ok(_) | Err(_) => Err(workload.pod_invalid(format!(
+            "label `{label}` is `{text}`, which is not a whole number from 0 up; the controller of \
+                                  the workload sets it, so leave it out of the pod template"
+        ))),
     }
 }

@@ -6,6 +6,7 @@ use crate::defaults::Defaults;
 use crate::objects::{OwnerObject, PodSummary};
 use crate::workload::{Desired, Workload};
 use crate::{Invalid, table};
+use kai_api::pod_group::TopologyConstraint;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -258,4 +259,134 @@ fn pod_of_an_instance_that_its_owner_does_not_list_is_refused() {
         worker["scaleDefinition"]["replicasPath"] = json!(".spec.pools[].replicas");
     });
     assert!(grouped(two, &pod(json!({"role": "worker"}), json!({})), std::slice::from_ref(&flow)).is_err());
+}
+
+#[test]
+fn value_of_another_type_in_an_elastic_policy_is_ignored_and_reported() {
+    let of = |policy: Value| {
+        let spec = json!({"elasticPolicy": policy, "pytorchReplicaSpecs": {"Worker": {"replicas": 3}}});
+        case(pod(json!({}), json!({})), vec![owner("kubeflow.org/v1", "PyTorchJob", &spec)]).group()
+    };
+    for (policy, minimum, reported) in [
+        (json!({"minReplicas": 2}), 2, 0),
+        (json!({"minReplicas": "2"}), 3, 1),
+        (json!({"minReplicas": 2.5}), 3, 1),
+        (json!("two"), 3, 1),
+        (json!({"maxReplicas": 4}), 3, 0),
+    ] {
+        let desired = of(policy.clone()).unwrap();
+        assert_eq!((desired.min_member, desired.ignored.len()), (minimum, reported), "{policy}");
+        assert!(desired.ignored.iter().all(|text| text.contains("; write ")), "{:?}", desired.ignored);
+    }
+    let beyond = of(json!({"minReplicas": 4_294_967_296_i64})).unwrap_err().to_string();
+    assert!(beyond.contains("beyond 32 bits; write a number"), "{beyond}");
+}
+
+#[test]
+fn unknown_policy_of_segments_is_the_default_one_and_reported() {
+    let of = |policy: &str| {
+        let template =
+            json!({"size": 4, "subGroupPolicy": {"subGroupSize": 2, "subGroupPolicyType": policy}});
+        let spec = json!({"leaderWorkerTemplate": template});
+        let labels = json!({"leaderworkerset.sigs.k8s.io/worker-index": "1"});
+        let set = owner("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", &spec);
+        case(pod(labels, json!({})), vec![set]).ok()
+    };
+    let (known, unknown) = (of("LeaderWorker"), of("LeaderOnly"));
+    assert_eq!(known.sub_groups, unknown.sub_groups);
+    assert_eq!((known.ignored.len(), unknown.ignored.len()), (0, 1));
+    assert!(unknown.ignored[0].contains("`LeaderOnly`, which has no effect; write"), "{:?}", unknown.ignored);
+}
+
+#[test]
+fn replicated_job_without_replicas_is_no_part_of_the_group() {
+    let of = |replicas: [i32; 3], metadata: &Value| {
+        let job = |(name, replicas): (&str, i32)| json!({"name": name, "replicas": replicas, "template": {}});
+        let jobs: Vec<Value> = ["a", "b", "c"].into_iter().zip(replicas).map(job).collect();
+        let mut set = owner("jobset.x-k8s.io/v1alpha2", "JobSet", &json!({"replicatedJobs": jobs}));
+        set["metadata"]["annotations"] = metadata.clone();
+        let labels =
+            json!({"jobset.sigs.k8s.io/replicatedjob-name": "a", "jobset.sigs.k8s.io/job-index": "0"});
+        case(pod(labels, json!({})), vec![set]).group()
+    };
+    let desired = of([1, 0, 2], &json!({})).unwrap();
+    assert_eq!(desired.min_sub_group, Some(2));
+    let names: Vec<&str> = desired.sub_groups.iter().map(|of| of.name.as_str()).collect();
+    assert_eq!(names, ["a", "a-replica-0", "c", "c-replica-0", "c-replica-1"]);
+    let more = json!({"kai.scheduler/batch-min-member": "3"});
+    assert_eq!(of([1, 0, 2], &more).unwrap().min_sub_group, Some(2), "as many as there are");
+    assert!(of([0, 0, 1], &json!({})).unwrap_err().to_string().contains("does not have"));
+    assert!(of([1, -1, 1], &json!({})).unwrap_err().to_string().contains("must not be negative"));
+}
+
+#[test]
+fn upstream_pod_group_within_one_domain_names_a_topology_with_that_level() {
+    let topology = |name: &str, labels: &[&str]| {
+        let levels: Vec<Value> = labels.iter().map(|label| json!({"nodeLabel": label})).collect();
+        let mut topology = owner("kai.scheduler/v1alpha1", "Topology", &json!({"levels": levels}));
+        topology["metadata"]["name"] = json!(name);
+        topology
+    };
+    let topologies =
+        [topology("b", &["zone", "rack", "host"]), topology("a", &["rack"]), topology("c", &["zone"])];
+    let of = |keys: &[&str], annotations: &Value| -> Result<Desired, Invalid> {
+        let constraints: Vec<Value> = keys.iter().map(|key| json!({"key": key})).collect();
+        let spec =
+            json!({"schedulingConstraints": {"topology": constraints}, "schedulingPolicy": {"basic": {}}});
+        let mut group = owner("scheduling.k8s.io/v1alpha2", "PodGroup", &spec);
+        group["metadata"]["annotations"] = annotations.clone();
+        let mut pod = pod(json!({}), json!({}));
+        pod["spec"]["schedulingGroup"] = json!({"podGroupName": "o"});
+        let summary: PodSummary = serde_json::from_value(pod.clone()).unwrap();
+        let case = case(pod, vec![]);
+        let defaults = Defaults::default();
+        let object =
+            |value: &Value| -> Arc<OwnerObject> { Arc::new(serde_json::from_value(value.clone()).unwrap()) };
+        let reference = ObjectRef::Object {
+            api_version: "scheduling.k8s.io/v1alpha2".to_owned(),
+            kind: "PodGroup".to_owned(),
+            name: "o".to_owned(),
+        };
+        let mut objects = ReadObjects(vec![(reference.clone(), vec![object(&group)])]);
+        let workload = |objects: &ReadObjects| {
+            let workload = Workload {
+                pod: &summary,
+                owners: &[],
+                options: &case.options,
+                defaults: &defaults,
+                cluster: &case,
+                objects,
+                inherited: None,
+                wrapped: None,
+            };
+            (table::reads(&workload), table::desired(&workload))
+        };
+        let (reads, unconstrained) = workload(&objects);
+        if keys.iter().all(|key| key.is_empty()) {
+            assert_eq!(reads, [reference]);
+            return unconstrained;
+        }
+        assert_eq!(reads, [reference, ObjectRef::Topologies]);
+        objects.0.push((ObjectRef::Topologies, topologies.iter().map(object).collect()));
+        workload(&objects).1
+    };
+    let none = json!({});
+    assert_eq!(of(&[], &none).unwrap().topology, TopologyConstraint::default());
+    let required = |keys: &[&str], annotations: &Value| {
+        let topology = of(keys, annotations).unwrap().topology;
+        (topology.topology, topology.required_topology_level)
+    };
+    let pair = |topology: &str, level: &str| (topology.to_owned(), level.to_owned());
+    assert_eq!(required(&["rack"], &none), pair("a", "rack"));
+    assert_eq!(required(&["zone"], &json!({"kai.scheduler/topology": "c"})), pair("c", "zone"));
+    assert_eq!(required(&["rack", "zone"], &none), pair("b", "rack"), "the innermost of both");
+    let own = json!({"kai.scheduler/topology": "b", "kai.scheduler/topology-required-placement": "host"});
+    assert_eq!(required(&["rack"], &own), pair("b", "host"), "the annotation is more specific");
+    let missing = of(&["row"], &none).unwrap_err().to_string();
+    assert!(
+        missing.contains("the node label `row`") && missing.contains("create one, or remove"),
+        "{missing}"
+    );
+    let empty = of(&[""], &none);
+    assert!(empty.unwrap_err().to_string().contains("topology[0].key` is missing; write a node label"));
 }

@@ -35,6 +35,8 @@ const DIFFERENCES: &[Difference] = &[
     Difference { id: "G11", is_of_calls: false, holds: suspended_worker_group },
     Difference { id: "G12", is_of_calls: false, holds: deleted_group_of_a_pod },
     Difference { id: "G13", is_of_calls: false, holds: long_name },
+    Difference { id: "G14", is_of_calls: false, holds: negative_replicas },
+    Difference { id: "G15", is_of_calls: false, holds: replicated_job_without_replicas },
 ];
 
 /// The first difference whose predicate holds.
@@ -234,10 +236,46 @@ fn long_name(case: &Case) -> bool {
     case.created().any(|object| object["metadata"]["name"].as_str().is_some_and(|name| name.len() > 213))
 }
 
+/// A role of a job of the training operator has a negative number of replicas.
+fn negative_replicas(case: &Case) -> bool {
+    let is_negative = |job: &Value| {
+        let roles = job["spec"].as_object().into_iter().flatten();
+        let roles = roles.filter(|(field, _)| field.ends_with("ReplicaSpecs")).map(|(_, roles)| roles);
+        let mut roles = roles.filter_map(Value::as_object).flatten();
+        roles.any(|(_, role)| role["replicas"].as_i64().is_some_and(|replicas| replicas < 0))
+    };
+    case.created().filter(|object| group_and_kind(object).0 == "kubeflow.org").any(is_negative)
+}
+
+/// A replicated job of a JobSet has no replicas.
+fn replicated_job_without_replicas(case: &Case) -> bool {
+    let has_one = |set: &Value| {
+        let jobs = set["spec"]["replicatedJobs"].as_array();
+        jobs.into_iter().flatten().any(|job| job["replicas"] == 0)
+    };
+    of_kind(case, "JobSet").any(has_one)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn numbers_of_replicas_decide_about_their_rules() {
+        let of = |api_version: &str, kind: &str, spec: Value| {
+            with_objects(&[
+                json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "o"}, "spec": spec}),
+            ])
+        };
+        for replicas in [-1, 0, 1] {
+            let roles = json!({"tfReplicaSpecs": {"Worker": {"replicas": replicas}}});
+            assert_eq!(negative_replicas(&of("kubeflow.org/v1", "TFJob", roles)), replicas < 0);
+            let jobs = json!({"replicatedJobs": [{"name": "a"}, {"name": "b", "replicas": replicas}]});
+            let set = of("jobset.x-k8s.io/v1alpha2", "JobSet", jobs);
+            assert_eq!(replicated_job_without_replicas(&set), replicas == 0);
+        }
+    }
 
     fn case(mut case: Value) -> Case {
         case["format"] = json!("kai-grouper-case/v1");

@@ -196,7 +196,12 @@ impl<'a> World<'a> {
         if is_done || !plan::is_responsible(&self.case.options, &pod, labels) {
             return Ok(false);
         }
-        let inputs = Inputs { options: &self.case.options, defaults: &self.defaults, cluster: self };
+        let inputs = Inputs {
+            options: &self.case.options,
+            defaults: &self.defaults,
+            cluster: self,
+            is_planned: false,
+        };
         let desired = match plan::plan_offline(self, inputs, &pod) {
             Ok(Some(desired)) => desired,
             Ok(None) => return Ok(false),
@@ -307,6 +312,11 @@ impl Source for World<'_> {
                 && wanted.iter().all(|(key, value)| object["metadata"]["labels"][key] == *value)
         };
         let found = self.objects.values().filter(is_wanted);
+        Ok(found.filter_map(|object| serde_json::from_value(object.clone()).ok()).map(Arc::new).collect())
+    }
+
+    async fn topologies(&self) -> Result<Vec<Arc<OwnerObject>>, Error> {
+        let found = self.objects.values().filter(|object| object["kind"] == "Topology");
         Ok(found.filter_map(|object| serde_json::from_value(object.clone()).ok()).map(Arc::new).collect())
     }
 }

@@ -144,7 +144,9 @@ impl Facts {
                 let amounts = change.old.pointer(pointer).and_then(Value::as_object);
                 amounts.is_some_and(|amounts| !amounts.is_empty())
             };
-            self.children(kai_object::name(&change.old)).next().is_some()
+            let name = kai_object::name(&change.old);
+            self.children(name).next().is_some()
+                || self.of_kind("PodGroup").any(|group| queue::uses(&group.new, name))
                 || ["/status/requested", "/status/allocated"].into_iter().any(has_amounts)
         })
     }
