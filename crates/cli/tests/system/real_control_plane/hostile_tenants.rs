@@ -77,7 +77,7 @@ async fn run(cluster: &Cluster, seed: u64, kinds: &[(&str, usize)], patience: Du
     let accepted = create_all(plane.api(), &generated).await;
     assert!(accepted > generated.objects.len() / 4, "seed {seed}: only {accepted} objects were accepted");
     let waited = round(cluster, kinds, seed as usize + 1).await;
-    println!("seed {seed}: {accepted} objects; the slowest neighbour was bound after {waited:?}");
+    eprintln!("seed {seed}: {accepted} objects; the slowest neighbour was bound after {waited:?}");
     assert!(waited <= patience, "seed {seed}: a neighbour waited for {waited:?}, more than {patience:?}");
 
     let deadline = tokio::time::Instant::now() + REPORTED_WITHIN;
@@ -176,7 +176,7 @@ fn memory(plane: &Plane, field: &str) -> BTreeMap<String, u64> {
 fn assert_memory(plane: &Plane, before: &BTreeMap<String, u64>) {
     for (name, peak) in memory(plane, "VmHWM:") {
         let before = before.get(&name).copied().unwrap_or(0);
-        println!("{name}: {} MiB before, at most {} MiB", before / 1024, peak / 1024);
+        eprintln!("{name}: {} MiB before, at most {} MiB", before / 1024, peak / 1024);
         assert!(peak <= before + MEMORY_MAX_KIB, "{name} used {peak} KiB, and {before} KiB before");
     }
 }
