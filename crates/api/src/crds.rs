@@ -2,6 +2,11 @@
 //!
 //! The files under `charts/kai-scheduler/crds` are generated from here; a test compares them.
 
+#![expect(
+    clippy::expect_used,
+    reason = "definitions come from the types of this crate, and a test writes all of them"
+)]
+
 use crate::{BindRequest, Config, PodGroup, Queue, SchedulingShard, Topology};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceValidation,

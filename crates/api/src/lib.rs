@@ -6,6 +6,7 @@
 //! break a watch), encoding omits unset fields.
 //! Not here: the interpretation of values. Durations stay text and quantities stay quantities; their users convert them.
 // Objects come from everyone who may write to the API server: none of them may end the process.
+#![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unreachable))]
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::string_slice))]
 #![warn(missing_docs)] // programmed against from outside the workspace
 

@@ -6,6 +6,11 @@
 //! Descriptions of embedded Kubernetes types are left out: they are documented elsewhere, and with them the
 //! largest CRD would exceed what `kubectl apply` can store in an annotation.
 
+#![expect(
+    clippy::expect_used,
+    clippy::unreachable,
+    reason = "schemas come from the types of this crate, and a test builds all of them"
+)]
 #![expect(clippy::indexing_slicing, reason = "reads derived schemas, nothing from outside")]
 
 mod markers;

@@ -117,6 +117,7 @@ impl Selectors {
             let compiled = compile(text);
             self.expressions.insert(text.to_owned(), Expression { compiled, results: BTreeMap::new() });
         }
+        #[expect(clippy::expect_used, reason = "a lookup by `entry` would copy the text for each device")]
         let expression = self.expressions.get_mut(text).expect("inserted above if it was missing");
         let compiled =
             expression.compiled.as_ref().map_err(|e| format!("`{text}` cannot be compiled: {e}"))?;

@@ -5,6 +5,7 @@
 //! Not here: API clients, and scheduling decisions.
 
 // Objects come from everyone who may write to the API server: none of them may end the process.
+#![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unreachable))]
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::string_slice))]
 
 pub mod cache;

@@ -8,6 +8,7 @@
 
 // Pods and devices come from everyone who may create pods: none of them may end the process.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unreachable))]
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::string_slice))]
 
 pub mod placement;
 pub mod pod_resources;
@@ -17,7 +18,8 @@ pub mod topology;
 use bytes::Bytes;
 use kai_api::well_known::annotation;
 use kai_runtime::api::{Api, Part};
-use kai_runtime::health::Health;
+use kai_runtime::degradation::Degradations;
+use kai_runtime::health::WatchHealth;
 use kai_runtime::kind::{Key, POD};
 use kai_runtime::process::Process;
 use kai_runtime::watch::{self, Need, Source, WatchEvent};
@@ -30,6 +32,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use topology::CpuZones;
+
+/// KAI's role does not grant it.
+const WATCH_PODS: &str = "watch pods";
 
 /// The shortest interval between two requests to the kubelet.
 const POLL_INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -52,12 +57,17 @@ pub struct Options {
 pub async fn run(mut process: Process, options: Options) -> Result<(), topology::Error> {
     let cpus = topology::read(&options.sysfs)?;
     tracing::info!(node = options.node, zones = cpus.zones(), "reporting NUMA placements");
-    let exporter = Exporter { api: process.api.clone(), pods: Mutex::default(), options };
-    let health = process.health.clone();
+    let exporter = Exporter {
+        api: process.api.clone(),
+        pods: Mutex::default(),
+        health: process.health.watch("pods"),
+        degradations: process.degradations.clone(),
+        options,
+    };
     tokio::select! {
         biased;
         () = process.failed() => {}
-        () = exporter.watch_pods(&health) => {}
+        () = exporter.watch_pods() => {}
         () = exporter.poll(cpus) => {}
     }
     Ok(())
@@ -66,6 +76,8 @@ pub async fn run(mut process: Process, options: Options) -> Result<(), topology:
 struct Exporter {
     api: Api,
     pods: Mutex<Pods>,
+    health: WatchHealth,
+    degradations: Degradations,
     options: Options,
 }
 
@@ -107,14 +119,23 @@ impl Partial {
 
 impl Exporter {
     /// KAI's role grants `list` and not `watch`: without the latter, the pods are listed again and again.
-    async fn watch_pods(&self, health: &Health) {
+    async fn watch_pods(&self) {
         let selector = format!("fieldSelector=spec.nodeName%3D{}", self.options.node);
         let source = Source { need: Need::Optional, ..Source::all(POD).query(selector) };
-        let watch_health = health.watch("pods");
-        watch::list_and_watch_as(&self.api, &source, &watch_health, Partial::reduce, |event| {
+        watch::list_and_watch_as(&self.api, &source, &self.health, Partial::reduce, |event| {
             self.store(event);
         })
         .await;
+    }
+
+    /// Reports whether the pods are followed by lists alone.
+    fn note_rights(&self) {
+        if self.health.is_polled() {
+            let consequence = "pods are listed every ten seconds, so that a placement is reported later";
+            self.degradations.begin(WATCH_PODS, consequence);
+        } else {
+            self.degradations.end(WATCH_PODS);
+        }
     }
 
     fn store(&self, event: WatchEvent<(Key, PodObject)>) {
@@ -144,6 +165,7 @@ impl Exporter {
         let mut failure = String::new();
         loop {
             ticks.tick().await;
+            self.note_rights();
             let is_due = self.options.resync_interval.is_some_and(|interval| resynced.elapsed() >= interval);
             if is_due {
                 resynced = Instant::now();

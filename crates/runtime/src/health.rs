@@ -44,6 +44,8 @@ enum Watch {
     Healthy,
     /// The role does not grant an optional resource; the component works without it.
     Denied,
+    /// The role lets an optional resource be listed and not watched: it is listed again and again.
+    Polled,
     /// The store is not kept current: since when, and why.
     Interrupted(Instant, String),
 }
@@ -102,7 +104,7 @@ impl Health {
                 let seconds = now.duration_since(*since).as_secs();
                 Some(format!("{name} have not been watched for {seconds} s: {why}"))
             }
-            Watch::Healthy | Watch::Denied | Watch::Interrupted(..) => None,
+            Watch::Healthy | Watch::Denied | Watch::Polled | Watch::Interrupted(..) => None,
         });
         let tasks = state.tasks.iter().filter_map(|(name, task)| {
             let spent = now.duration_since(task.since?);
@@ -134,6 +136,27 @@ impl WatchHealth {
         }
     }
 
+    /// The resource was listed; whether it may be watched is not known yet, or as before.
+    pub fn listed(&self) {
+        if let Some(watch) = self.health.lock().watches.get_mut(&self.name)
+            && !matches!(watch, Watch::Polled)
+        {
+            *watch = Watch::Healthy;
+        }
+    }
+
+    /// The resource may be listed and not watched.
+    pub fn polled(&self) {
+        if let Some(watch) = self.health.lock().watches.get_mut(&self.name) {
+            *watch = Watch::Polled;
+        }
+    }
+
+    /// Whether the resource is listed again and again because it may not be watched.
+    pub fn is_polled(&self) -> bool {
+        matches!(self.health.lock().watches.get(&self.name), Some(Watch::Polled))
+    }
+
     /// The component works without the resource until its role grants it.
     pub fn denied(&self) {
         if let Some(watch) = self.health.lock().watches.get_mut(&self.name) {
@@ -145,7 +168,7 @@ impl WatchHealth {
     pub fn interrupted(&self, why: &str) {
         if let Some(watch) = self.health.lock().watches.get_mut(&self.name) {
             match watch {
-                Watch::Healthy | Watch::Denied => {
+                Watch::Healthy | Watch::Denied | Watch::Polled => {
                     *watch = Watch::Interrupted(Instant::now(), why.to_owned());
                 }
                 Watch::NotListed(last) | Watch::Interrupted(_, last) => why.clone_into(last),
@@ -201,6 +224,14 @@ mod tests {
         tokio::time::advance(Duration::from_secs(11)).await;
         assert_eq!(health.problems(), ["budgets have not been watched for 11 s: connection refused"]);
         budgets.healthy();
+
+        budgets.polled();
+        tokio::time::advance(Duration::from_secs(11)).await;
+        assert!(health.problems().is_empty(), "the component lists it again and again");
+        budgets.listed();
+        assert!(budgets.is_polled(), "a list does not say whether it may be watched");
+        budgets.healthy();
+        assert!(!budgets.is_polled());
 
         let cycle = health.begin("a cycle", Duration::from_secs(10));
         tokio::time::advance(Duration::from_secs(11)).await;

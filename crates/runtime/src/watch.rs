@@ -136,10 +136,12 @@ pub async fn list_and_watch_as<T: DeserializeOwned, U>(
             Ok(version) => {
                 denied = false;
                 let began = Instant::now();
-                health.healthy();
+                health.listed();
                 let mut convert_event = |event: WatchEvent<T>| handle(event.map(&convert));
-                watch_until_expired(api, source, health, version, &mut convert_event).await;
-                health.interrupted("the list is read again");
+                match watch_until_expired(api, source, health, version, &mut convert_event).await {
+                    Next::List => health.interrupted("the list is read again"),
+                    Next::Poll => health.polled(),
+                }
                 // A server that expires its own lists at once must not be listed in a busy loop.
                 if began.elapsed() > BACKOFF.max {
                     backoff.reset();
@@ -213,19 +215,28 @@ async fn list_as<T: DeserializeOwned, U>(
     }
 }
 
-/// Watches and resumes until the resource version has expired.
+/// What follows a watch that cannot be resumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    List,
+    /// The resource may not be watched: it is listed from time to time.
+    Poll,
+}
+
+/// Watches and resumes until the resource version has expired, or the resource may not be watched any more.
 async fn watch_until_expired<T: DeserializeOwned>(
     api: &Api,
     source: &Source,
     health: &WatchHealth,
     mut version: String,
     handle: &mut impl FnMut(WatchEvent<T>),
-) {
+) -> Next {
     let mut backoff = Backoff::new(BACKOFF);
     loop {
         let began = Instant::now();
         match watch(api, source, health, version, handle).await {
-            (End::Expired | End::Denied, _) => return,
+            (End::Expired, _) => return Next::List,
+            (End::Denied, _) => return Next::Poll,
             (End::Resume(next), failure) => {
                 version = next;
                 if let Some(error) = &failure {
@@ -246,9 +257,9 @@ async fn watch_until_expired<T: DeserializeOwned>(
                                 version,
                                 "the server is behind the watched resource version, as after a restore of etcd; listing again"
                             );
-                            return;
+                            return Next::List;
                         }
-                        Err(error) if source.may_be_denied(&error) => return,
+                        Err(error) if source.may_be_denied(&error) => return Next::List,
                         Err(error) => {
                             health.interrupted(&error.message());
                             tokio::time::sleep(backoff.next_delay()).await;

@@ -7,6 +7,7 @@
 //! Not here: how a pod is bound (the binder), and every placement decision (the engine).
 
 // Objects come from everyone who may write to the API server: none of them may end the process.
+#![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unreachable))]
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::string_slice))]
 
 mod assumed_bindings;

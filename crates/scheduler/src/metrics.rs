@@ -86,6 +86,7 @@ impl Builder<'_> {
         Opts::new(name, help).namespace(self.namespace)
     }
 
+    #[expect(clippy::expect_used, reason = "names and labels of metrics are constants")]
     fn register<M: prometheus::core::Collector + Clone + 'static>(&self, made: prometheus::Result<M>) -> M {
         let metric = made.expect("names and labels are valid constants");
         // Each scheduler has a registry of its own, also where tests run several in one process.
@@ -123,6 +124,7 @@ impl Builder<'_> {
     }
 
     fn milliseconds(&self, name: &str, help: &str) -> Histogram {
+        #[expect(clippy::expect_used, reason = "the arguments are constants")]
         let buckets = exponential_buckets(5.0, 2.0, 10).expect("valid constants");
         let opts = HistogramOpts { common_opts: self.opts(name, help), buckets };
         self.register(Histogram::with_opts(opts))

@@ -170,6 +170,7 @@ impl Source {
     }
 }
 
+#[expect(clippy::expect_used, reason = "path and headers are constants, and any body is accepted")]
 async fn send(client: &kube::Client, expression: String, now: jiff::Timestamp) -> Result<Vec<Sample>, Error> {
     let time = now.as_microsecond() as f64 / 1e6;
     let form = format!("query={}&time={time:.3}", query_value(&expression));

@@ -3,6 +3,7 @@
 //! Independent of all API types. Every parser is total: malformed text gives an error that contains it.
 
 // Objects come from everyone who may write to the API server: none of them may end the process.
+#![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unreachable))]
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::string_slice))]
 
 pub mod duration;

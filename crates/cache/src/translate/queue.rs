@@ -32,13 +32,13 @@ pub fn translate(queue: &Queue, settings: &Settings, usage: [f64; 3], report: &m
     let display_name = Some(spec.display_name.clone()).filter(|n| !n.is_empty() && *n != name);
     let parent = Some(spec.parent_queue.clone()).filter(|p| !p.is_empty());
     let parent = parent.map(|p| if settings.full_hierarchy_fairness { p } else { FLAT_PARENT.to_owned() });
-    let priority = spec.priority.unwrap_or(name::DEFAULT_QUEUE_PRIORITY);
+    let priority = priority(spec.priority, report);
     let min_runtimes = min_runtimes(queue, report);
     check_usage_half_life(queue, settings, report);
     QueueInput {
         display_name,
         parent,
-        priority: priority.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32,
+        priority,
         created: created(queue.metadata.creation_timestamp.as_ref()),
         cpu: share(resources.cpu, 1.0, "spec.resources.cpu", report),
         memory: share(resources.memory, 1e6, "spec.resources.memory", report),
@@ -49,6 +49,19 @@ pub fn translate(queue: &Queue, settings: &Settings, usage: [f64; 3], report: &m
         usage,
         name,
     }
+}
+
+fn priority(given: Option<i64>, report: &mut Report<'_>) -> i32 {
+    let given = given.unwrap_or(name::DEFAULT_QUEUE_PRIORITY);
+    let counted = given.clamp(i64::from(i32::MIN), i64::from(i32::MAX));
+    if counted != given {
+        report.warn(
+            "spec.priority",
+            format!("{given} is beyond 32 bits and counts as {counted}"),
+            "write a smaller number",
+        );
+    }
+    counted as i32
 }
 
 /// Minimum run times of a queue's groups before preemption and reclaim.
@@ -138,11 +151,19 @@ fn share(given: Option<QueueResource>, unit: f64, field: &str, report: &mut Repo
         }
         Some(base as i64)
     };
-    QueueShare {
-        quota: amount(given.quota.unwrap_or(0.0), "quota"),
-        limit: amount(given.limit.unwrap_or(0.0), "limit"),
-        weight: given.over_quota_weight.unwrap_or(0.0),
+    let (quota, limit) =
+        (amount(given.quota.unwrap_or(0.0), "quota"), amount(given.limit.unwrap_or(0.0), "limit"));
+    let weight = given.over_quota_weight.unwrap_or(0.0);
+    if weight < 0.0 {
+        report.warn(
+            format!("{field}.overQuotaWeight"),
+            format!(
+                "{weight} is negative, so what the quotas leave is not divided in proportion among this queue and its siblings"
+            ),
+            "write a weight of at least 0",
+        );
     }
+    QueueShare { quota, limit, weight }
 }
 
 fn runtime(text: Option<&str>, field: &str, report: &mut Report<'_>) -> Option<Span> {
@@ -180,6 +201,15 @@ mod tests {
         let (queue, _) = read(r#"{"metadata":{"name":"q"},"spec":{}}"#);
         assert_eq!([queue.cpu, queue.memory, queue.gpu], [nothing; 3], "and so does an absent resource");
         assert_eq!((queue.priority, findings), (100, 0));
+    }
+
+    #[test]
+    fn priority_beyond_32_bits_and_negative_weight_are_reported() {
+        let (queue, findings) = read(r#"{"metadata":{"name":"q"},"spec":{"priority":9223372036854775807}}"#);
+        assert_eq!((queue.priority, findings), (i32::MAX, 1));
+        let (queue, findings) =
+            read(r#"{"metadata":{"name":"q"},"spec":{"resources":{"gpu":{"overQuotaWeight":-1}}}}"#);
+        assert_eq!((queue.gpu.weight, findings), (-1.0, 1));
     }
 
     #[test]

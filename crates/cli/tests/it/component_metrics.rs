@@ -2,6 +2,7 @@
 
 use axum::http::Request;
 use kai_runtime::connect;
+use kai_runtime::kind::POD;
 use kai_sim::Cluster;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -9,12 +10,22 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// Flags that switch off what needs certificates or a fixed port.
-const FLAGS: [(&str, &[&str]); 5] = [
+const FLAGS: [(&str, &[&str]); 7] = [
     ("scheduler", &["--plugin-server-port=0"]),
     ("binder", &[]),
     ("pod-grouper", &[]),
     ("podgroup-controller", &["--enable-podgroup-webhook=false"]),
     ("queue-controller", &["--enable-webhook=false"]),
+    ("node-scale-adjuster", &[]),
+    ("operator", &[]),
+];
+/// It creates its certificate, and registers the webhooks that it serves.
+const ADMISSION: &str = "admission";
+/// Metrics of webhooks that were called.
+const WEBHOOKS: [&str; 3] = [
+    "controller_runtime_webhook_requests_total{code=\"200\",webhook=\"/",
+    "controller_runtime_webhook_requests_in_flight{webhook=\"/",
+    "controller_runtime_webhook_latency_seconds_bucket{webhook=\"/",
 ];
 /// Metrics of all processes.
 const SHARED: [&str; 10] = [
@@ -47,6 +58,11 @@ const CONTROLLERS: [&str; 14] = [
     "controller_runtime_terminal_reconcile_errors_total{controller=\"NAME\"} ",
 ];
 
+#[expect(clippy::unwrap_used, reason = "a panic shows where a test failed")]
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
 /// A process that ends with the test.
 pub(super) struct Component {
     name: &'static str,
@@ -65,7 +81,7 @@ impl Drop for Component {
 #[expect(clippy::unwrap_used, reason = "a panic shows where a test failed")]
 impl Component {
     pub(super) fn start(name: &'static str, flags: &[&str], kubeconfig: &Path) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let child = Command::new(env!("CARGO_BIN_EXE_kai"))
             .args([name, "--kubeconfig"])
             .arg(kubeconfig)
@@ -108,13 +124,18 @@ async fn every_component_serves_the_usual_metrics() {
     kai_components::install::install(cluster.api()).await.unwrap();
     let kubeconfig = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("component-metrics.kubeconfig");
     cluster.listening().unwrap().write_kubeconfig(&kubeconfig).unwrap();
-    let components: Vec<Component> =
+    let mut components: Vec<Component> =
         FLAGS.iter().map(|(name, flags)| Component::start(name, flags, &kubeconfig)).collect();
+    let port = free_port();
+    let address = format!("--webhook-addr={port}");
+    let flags = [address.as_str(), "--webhook-host=127.0.0.1", "--webhook-cert-dir=/nonexistent"];
+    components.push(Component::start(ADMISSION, &flags, &kubeconfig));
     for component in &components {
         let controller = match component.name {
-            "scheduler" => None,
+            // These reconcile no single objects.
+            "scheduler" | "operator" | ADMISSION => None,
             "binder" => Some("bindrequest"),
-            "pod-grouper" => Some("pod"),
+            "pod-grouper" | "node-scale-adjuster" => Some("pod"),
             "podgroup-controller" => Some("podgroup"),
             _ => Some("queue"),
         };
@@ -137,4 +158,28 @@ async fn every_component_serves_the_usual_metrics() {
             assert!(present, "{} has no `{start}`:\n{text}", component.name);
         }
     }
+    let admission = components.last().expect("it was started last");
+    let metrics = called_webhook(&cluster, admission).await;
+    for start in WEBHOOKS {
+        assert!(metrics.lines().any(|line| line.starts_with(start)), "no `{start}`:\n{metrics}");
+    }
+}
+
+/// Creates pods until a webhook was called for one; returns the metrics then.
+async fn called_webhook(cluster: &Cluster, admission: &Component) -> String {
+    let pod = serde_json::json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "reviewed-"},
+        "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "main", "image": "busybox"}]},
+    });
+    for _ in 0..600 {
+        // It is rejected while the webhook is not served.
+        let _ = cluster.api().create_dynamic(&POD, "default", &pod).await;
+        if let Some(text) = admission.read("/metrics").await
+            && text.lines().any(|line| line.starts_with(WEBHOOKS[0]))
+        {
+            return text;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    panic!("no webhook was called");
 }

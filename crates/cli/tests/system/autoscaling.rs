@@ -3,8 +3,8 @@
 pub(crate) mod autoscaler;
 
 use crate::fault_injection::in_virtual_time;
-use crate::resource_claims;
 use crate::test_cluster::{PodBuilder, TestCluster};
+use crate::{kai_roles, resource_claims};
 use autoscaler::ScaleDown;
 use kai_api::well_known::name::{RESOURCE_RESERVATION, SCALE_ADJUST as SCALING};
 use kai_cli::embedded::{self, admission};
@@ -15,7 +15,7 @@ use kai_engine::plugin::PluginSet;
 use kai_object as object;
 use kai_runtime::api::DeleteOptions;
 use kai_runtime::kind::{Key, NODE, POD, SERVICE_ACCOUNT};
-use kai_sim::{FaultRates, NodeGroup, Right, Rights};
+use kai_sim::{FaultRates, NodeGroup, Rights};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -247,14 +247,8 @@ async fn scale_down_leaves_marked_gangs_alone_and_disrupts_unmarked_ones() {
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn adjuster_works_with_the_rights_of_kais_role() {
-    let missing = [
-        Right::new("list", "podgroups", "scheduling.run.ai"),
-        Right::new("watch", "podgroups", "scheduling.run.ai"),
-        Right::new("list", "resourceclaims", "resource.k8s.io"),
-        Right::new("watch", "resourceclaims", "resource.k8s.io"),
-        Right::new("get", "serviceaccounts", ""),
-    ];
-    let cluster = cluster(1, NodeGroup::gpu_nodes(1, 2), rights().without(&missing)).await;
+    let rights = kai_roles::rights(Component::NodeScaleAdjuster.spec());
+    let cluster = cluster(1, NodeGroup::gpu_nodes(1, 2), rights).await;
     fill(&cluster).await;
     let _autoscaler = autoscale(&cluster, ScaleDown::Disabled);
     cluster.create_pod(PodBuilder::fraction("half", "a", "0.5")).await;

@@ -2,12 +2,19 @@
 //! ones are picked up without a restart. `real_control_plane/kai_roles.rs` compares the list below with KAI's roles.
 
 use crate::disruption_budgets::{budget, shielded};
-use crate::test_cluster::TestCluster;
+use crate::test_cluster::{PodBuilder, TestCluster};
 use crate::{eviction, gpu_sharing, resource_claims};
+use kai_api::well_known::name::SCALE_ADJUST;
 use kai_cli::embedded;
-use kai_components::{COMPONENTS, ComponentOptions, ComponentSpec, name, rbac};
+use kai_components::{COMPONENTS, Component, ComponentOptions, ComponentSpec, name, rbac};
+use kai_controllers::node_scale;
 use kai_engine::plugin::PluginSet;
+use kai_runtime::Process;
+use kai_runtime::api::Api;
+use kai_runtime::health::Health;
+use kai_runtime::kind::POD;
 use kai_sim::{NodeGroup, Right, Rights};
+use prometheus::Registry;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -32,6 +39,13 @@ pub(crate) const NOT_GRANTED: &[(&str, &str, &str, &str)] = &[
     (name::ADMISSION, "get", "secrets", ""),
     (name::ADMISSION, "create", "secrets", ""),
     (name::ADMISSION, "patch", "secrets", ""),
+    (name::NODE_SCALE_ADJUSTER, "list", "podgroups", "scheduling.run.ai"),
+    (name::NODE_SCALE_ADJUSTER, "watch", "podgroups", "scheduling.run.ai"),
+    (name::NODE_SCALE_ADJUSTER, "list", "resourceclaims", "resource.k8s.io"),
+    (name::NODE_SCALE_ADJUSTER, "watch", "resourceclaims", "resource.k8s.io"),
+    (name::NODE_SCALE_ADJUSTER, "get", "serviceaccounts", ""),
+    // It runs beside a kubelet: `crates/numa-exporter/tests` has its test.
+    (name::NUMA_EXPORTER, "watch", "pods", ""),
 ];
 
 const LIST_BUDGETS: &str = "list poddisruptionbudgets.policy";
@@ -42,7 +56,8 @@ fn not_granted(component: &str) -> Vec<Right> {
     of_component.map(|(_, verb, resource, group)| Right::new(verb, resource, group)).collect()
 }
 
-fn rights(spec: &ComponentSpec) -> Rights {
+/// The rights of a component that KAI's role grants too.
+pub(crate) fn rights(spec: &ComponentSpec) -> Rights {
     Rights::of_roles(&rbac::objects(spec)).without(&not_granted(spec.name))
 }
 
@@ -60,7 +75,11 @@ async fn cluster(nodes: NodeGroup) -> TestCluster {
 
 /// The value of `kai_component_degraded` for a right.
 fn degraded(cluster: &TestCluster, right: &str) -> Option<f64> {
-    let families = cluster.scheduler.metrics().last()?.gather();
+    degraded_in(cluster.scheduler.metrics().last()?, right)
+}
+
+fn degraded_in(metrics: &Registry, right: &str) -> Option<f64> {
+    let families = metrics.gather();
     let family = families.iter().find(|family| family.name() == "kai_component_degraded")?;
     let series = family.get_metric().iter().find(|series| series.get_label()[0].value() == right)?;
     Some(series.get_gauge().get_value())
@@ -87,6 +106,46 @@ async fn components_work_with_the_rights_of_kais_roles() {
     let claiming = cluster(resource_claims::nodes()).await;
     resource_claims::claim_per_pod(&claiming).await;
     assert_only_optional_rights_are_missing(&claiming);
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn adjuster_requests_nodes_with_the_rights_of_kais_role_and_reports_what_it_lacks() {
+    let (metrics, health) = (Registry::new(), Health::default());
+    let (registry, reported) = (metrics.clone(), health.clone());
+    let cluster = TestCluster::with_components(1, [NodeGroup::gpu_nodes(1, 2)], |cluster| {
+        let spec = Component::NodeScaleAdjuster.spec();
+        cluster.faults().set_rights(spec.name, Some(rights(spec)));
+        let clock = cluster.clock();
+        cluster.run(spec.name, move |client| {
+            let api = Api::new(client, spec.name);
+            let process = Process::with(api, clock, spec.name, registry.clone(), reported.clone());
+            node_scale::run(process, node_scale::Options::default())
+        });
+        // Without its options, their adjuster does nothing.
+        embedded::join(cluster, &ComponentOptions::simulated(), &PluginSet::builtin())
+    })
+    .await;
+    cluster.create_queue("a", 8).await;
+    cluster.create_pod(PodBuilder::new("filler", "a", 2)).await;
+    cluster.wait_for_running("filler", 1).await;
+    cluster.create_pod(PodBuilder::fraction("half", "a", "0.5")).await;
+    let scaling_pods = async || cluster.api().list_dynamic(&POD, SCALE_ADJUST).await.unwrap().items.len();
+    cluster.wait_until("a node is requested", async || scaling_pods().await == 1).await;
+    let lists = ["list podgroups.scheduling.run.ai", "list resourceclaims.resource.k8s.io"];
+    for right in lists.into_iter().chain(["get serviceaccounts"]) {
+        assert_eq!(degraded_in(&metrics, right), Some(1.0), "{right}");
+    }
+    assert_eq!(health.problems(), Vec::<String>::new(), "it is ready");
+    let missing: BTreeSet<Right> = not_granted(name::NODE_SCALE_ADJUSTER).into_iter().collect();
+    let denied = cluster.backend.faults().denied(name::NODE_SCALE_ADJUSTER);
+    assert!(denied.is_subset(&missing), "it lacks {:?}", denied.difference(&missing));
+
+    cluster.backend.faults().set_rights(name::NODE_SCALE_ADJUSTER, None);
+    cluster
+        .wait_until("the granted rights are used", async || {
+            lists.iter().all(|right| degraded_in(&metrics, right) == Some(0.0))
+        })
+        .await;
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]

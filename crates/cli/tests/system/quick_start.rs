@@ -16,9 +16,14 @@ async fn pod_gets_a_pod_group_and_is_bound_and_runs() {
 pub(crate) async fn one_pod<B>(cluster: &TestCluster<B>) {
     cluster.create_pod(PodBuilder::new("hello", "default-queue", 1)).await;
     cluster.wait_for_running("hello", 1).await;
+    // The pod grouper annotates a pod that is bound without its group.
+    let group = async || {
+        let pod = cluster.get(&POD, "hello").await.unwrap();
+        object::str_at(&pod, "/metadata/annotations/pod-group-name").to_owned()
+    };
+    cluster.wait_until("the pod names its group", async || !group().await.is_empty()).await;
+    assert!(group().await.starts_with("pg-hello-"), "{}", group().await);
     let pod = cluster.get(&POD, "hello").await.unwrap();
-    let group = object::str_at(&pod, "/metadata/annotations/pod-group-name");
-    assert!(group.starts_with("pg-hello-"), "{group}");
     assert_eq!(object::str_at(&pod, "/metadata/annotations/received-resource-type"), "Regular");
     let scheduled = cluster.event_messages("Scheduled", "hello").await;
     assert_eq!(scheduled.len(), 1, "{scheduled:?}");

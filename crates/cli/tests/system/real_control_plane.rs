@@ -7,8 +7,10 @@ mod autoscaling;
 mod component_scenarios;
 mod control_plane;
 mod etcd_restore;
+mod hostile_tenants;
 mod kai_roles;
 mod karpenter;
+mod late_conditions;
 mod leader_failover;
 mod minimal_permissions;
 mod missing_permissions;
@@ -71,13 +73,15 @@ fn four_gpus() -> NodeGroup {
 }
 
 /// Ordered by duration, longest first.
-const SCENARIOS: [Scenario; 62] = [
+const SCENARIOS: [Scenario; 64] = [
     scenario("third-party", one, |cluster| Box::pin(workload_kinds::third_party(cluster))),
     scenario("kubernetes-kinds", one, |cluster| Box::pin(workload_kinds::kubernetes_kinds(cluster))),
     scenario("third-party-gang", one, |cluster| Box::pin(workload_kinds::third_party_gang(cluster))),
     scenario("repeated-events", one, |cluster| Box::pin(component_scenarios::repeated_events(cluster))),
     scenario("node-deleted", two, |cluster| Box::pin(node_failure::deleted(cluster))),
     scenario("node-not-ready", two, |cluster| Box::pin(node_failure::not_ready(cluster))),
+    scenario("late-shards", one, |cluster| Box::pin(late_conditions::two_shards(cluster))),
+    scenario("late-report", one, |cluster| Box::pin(late_conditions::bound_pod(cluster))),
     scenario("bind-group-backoff", one, |cluster| Box::pin(bind_failures::group_backoff(cluster))),
     scenario("bind-backoff-limit", one, |cluster| {
         Box::pin(bind_failures::retries_up_to_backoff_limit(cluster))

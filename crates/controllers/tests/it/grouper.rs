@@ -3,7 +3,7 @@
 use crate::{Component, TestCluster, builder, crds, group_name, job, k, pod};
 use kai_object as object;
 use kai_runtime::ResourceKind;
-use kai_runtime::kind::EVENT;
+use kai_runtime::kind::{EVENT, Key};
 use serde_json::{Value, json};
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
@@ -260,6 +260,59 @@ async fn priority_class_that_appears_later_is_applied() {
     let class = json!({"metadata": {"name": "urgent"}, "value": 70});
     test.create(&kai_runtime::kind::PRIORITY_CLASS, class).await;
     test.until(&k::POD_GROUP, &name, |group| group["spec"]["priorityClassName"] == "urgent").await;
+}
+
+/// The entry of a kind in the map of defaults.
+fn defaults_of_jobs(entry: Value) -> Value {
+    let mut entry = entry;
+    entry["typeName"] = Value::from("Job");
+    entry["group"] = Value::from("batch");
+    json!({"data": {"types": json!([entry]).to_string()}})
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn groups_follow_the_map_of_default_priorities() {
+    let mut test = TestCluster::new(&[]).await;
+    let map = Key::new("default", "defaults");
+    test.start_grouper(kai_podgrouper::Options { default_priorities: Some(map), ..Default::default() });
+    test.create(&k::JOB, job("train", 2, &json!({}), &json!({}))).await;
+    let labels = json!({"priorityClassName": "train"});
+    test.create(&k::JOB, job("labelled", 1, &labels, &json!({}))).await;
+    let until_both_exist = async || test.list(&k::POD_GROUP).await.len() == 2;
+    while !until_both_exist().await {
+        test.sleep(1.0).await;
+    }
+    let groups = test.list(&k::POD_GROUP).await;
+    let group_of = |job: &str| {
+        let owned = |group: &&Value| group["metadata"]["ownerReferences"][0]["name"] == job;
+        object::name(groups.iter().find(owned).unwrap()).to_owned()
+    };
+    let (followed, labelled) = (group_of("train"), group_of("labelled"));
+    let class_is = async |class: &str, preemptibility: Value| {
+        let is_expected = |group: &Value| {
+            group["spec"]["priorityClassName"] == class && group["spec"]["preemptibility"] == preemptibility
+        };
+        test.until(&k::POD_GROUP, &followed, is_expected).await;
+    };
+    class_is("train", Value::Null).await;
+
+    let created = defaults_of_jobs(json!({"priorityName": "inference", "preemptibility": "preemptible"}));
+    let created = json!({"metadata": {"name": "defaults"}, "data": created["data"]});
+    test.create(&kai_runtime::kind::CONFIG_MAP, created).await;
+    class_is("inference", json!("preemptible")).await;
+
+    let changed = defaults_of_jobs(json!({"priorityName": "train", "preemptibility": "non-preemptible"}));
+    test.patch(&kai_runtime::kind::CONFIG_MAP, "defaults", changed).await;
+    class_is("train", json!("non-preemptible")).await;
+
+    let again = defaults_of_jobs(json!({"priorityName": "inference"}));
+    test.patch(&kai_runtime::kind::CONFIG_MAP, "defaults", again).await;
+    class_is("inference", Value::Null).await;
+    let group = test.find(&k::POD_GROUP, &labelled).await.unwrap();
+    assert_eq!(group["spec"]["priorityClassName"], "train", "the label precedes the defaults: {group:#}");
+
+    test.delete(&kai_runtime::kind::CONFIG_MAP, "defaults").await;
+    class_is("train", Value::Null).await;
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]

@@ -22,10 +22,14 @@ use kai_runtime::process::Process;
 use kai_sim::{Builder, Cluster, NodeGroup};
 use prometheus::Registry;
 use serde_json::{Value, json};
+use std::pin::Pin;
 use std::time::Duration;
 
 /// How long a test waits for a condition, in virtual time.
 const TIMEOUT: Duration = Duration::from_mins(10);
+
+/// A component that runs.
+type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A cluster with KAI's CRDs, some priority classes and the components under test.
 struct TestCluster {
@@ -97,14 +101,18 @@ impl TestCluster {
     }
 
     fn start(&mut self, component: Component) {
+        self.run(component, move |process| Box::pin(component.run(process)));
+    }
+
+    fn start_grouper(&mut self, options: GroupOptions) {
+        self.run(Component::Grouper, move |process| Box::pin(kai_podgrouper::run(process, options.clone())));
+    }
+
+    fn run(&mut self, component: Component, run: impl Fn(Process) -> Running + Send + Sync + 'static) {
         let (clock, metrics) = (self.cluster.clock(), self.metrics.clone());
         self.cluster.run(component.client(), move |client| {
             let api = Api::new(client, component.client());
-            let metrics = metrics.clone();
-            async move {
-                let process = Process::with(api, clock, component.client(), metrics, Health::default());
-                Box::pin(component.run(process)).await;
-            }
+            run(Process::with(api, clock, component.client(), metrics.clone(), Health::default()))
         });
     }
 

@@ -8,9 +8,11 @@ use fake_kubelet::{FakeKubelet, container, cpus, devices, memory, pod};
 use kai_clock::Clock;
 use kai_numa_exporter::{Options, topology};
 use kai_runtime::api::{Api, DeleteOptions, Part};
+use kai_runtime::health::Health;
 use kai_runtime::kind::{Key, POD};
 use kai_runtime::process::Process;
-use kai_sim::{Cluster, FaultRates, NodeGroup};
+use kai_sim::{Cluster, FaultRates, NodeGroup, Right, Rights};
+use prometheus::Registry;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -48,10 +50,22 @@ fn two_zones(folder: &Path) -> PathBuf {
 struct World {
     cluster: Cluster,
     kubelet: FakeKubelet,
+    metrics: Registry,
+}
+
+/// The rules of KAI's role, which lets pods be listed and not watched.
+fn kai_role() -> Value {
+    json!({"metadata": {}, "rules": [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "patch"]},
+    ]})
 }
 
 impl World {
     async fn new(test: &str) -> Self {
+        Self::with_rights(test, None).await
+    }
+
+    async fn with_rights(test: &str, rights: Option<Rights>) -> Self {
         let folder = folder(test);
         let nodes = [NodeGroup::gpu_nodes(1, 8)];
         let mut cluster = Cluster::builder().seed(1).nodes(nodes).start().await.unwrap();
@@ -63,12 +77,34 @@ impl World {
             poll_interval: Duration::from_millis(100),
             resync_interval: Some(Duration::from_secs(1)),
         };
+        cluster.faults().set_rights(CLIENT, rights);
+        let metrics = Registry::new();
+        let registry = metrics.clone();
         cluster.run(CLIENT, move |client| {
-            let process = Process::start(Api::new(client, CLIENT), Clock::system(), CLIENT);
+            let api = Api::new(client, CLIENT);
+            let process = Process::with(api, Clock::system(), CLIENT, registry.clone(), Health::default());
             let options = options.clone();
             async move { kai_numa_exporter::run(process, options).await.unwrap() }
         });
-        Self { cluster, kubelet }
+        Self { cluster, kubelet, metrics }
+    }
+
+    /// Whether the exporter reports that it works without watching the pods; none before it has.
+    fn is_degraded(&self) -> Option<bool> {
+        let families = self.metrics.gather();
+        let family = families.iter().find(|family| family.name() == "kai_component_degraded")?;
+        let of_watch = |series: &&prometheus::proto::Metric| series.get_label()[0].value() == "watch pods";
+        Some(family.get_metric().iter().find(of_watch)?.get_gauge().get_value() > 0.0)
+    }
+
+    async fn wait_until_degraded(&self, expected: bool) {
+        for _ in 0..600 {
+            if self.is_degraded() == Some(expected) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("degraded: {:?} instead of {expected}", self.is_degraded());
     }
 
     async fn create(&self, name: &str) {
@@ -132,6 +168,29 @@ async fn placement_is_reported_and_follows_changes() {
     world.wait_for("a", &gpus(0, 1)).await;
     world.create("late").await;
     world.wait_for("late", &gpus(1, 3)).await;
+}
+
+#[tokio::test]
+async fn placements_are_reported_with_the_rights_of_kais_role() {
+    let world = World::with_rights("rights", Some(Rights::of_roles(&[kai_role()]))).await;
+    world.create("a").await;
+    world.kubelet.set(&[with_gpus("a", 1, 2), with_gpus("late", 0, 1)]);
+    world.wait_for("a", &gpus(1, 2)).await;
+    world.wait_until_degraded(true).await;
+    // The next list has it, after at most ten seconds.
+    world.create("late").await;
+    for _ in 0..2 {
+        if world.observed("late").await.is_none() {
+            tokio::time::sleep(Duration::from_secs(6)).await;
+        }
+    }
+    world.wait_for("late", &gpus(0, 1)).await;
+    assert_eq!(world.is_degraded(), Some(true), "lists do not end the report");
+    let denied = world.cluster.faults().denied(CLIENT);
+    assert_eq!(denied.into_iter().collect::<Vec<_>>(), [Right::new("watch", "pods", "")]);
+
+    world.cluster.faults().set_rights(CLIENT, None);
+    world.wait_until_degraded(false).await;
 }
 
 #[tokio::test]

@@ -33,6 +33,7 @@ pub(crate) struct TimedAttempt {
 
 impl SearchMetrics {
     pub(super) fn new(builder: &Builder<'_>) -> Self {
+        #[expect(clippy::expect_used, reason = "the arguments are constants")]
         let buckets = exponential_buckets(0.001, 2.0, 16).expect("valid constants");
         let seconds = HistogramOpts {
             common_opts: builder.opts(

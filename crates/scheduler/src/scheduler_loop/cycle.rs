@@ -209,6 +209,7 @@ impl SchedulerLoop {
     }
 
     /// Counts a pod as terminating before the API server confirms its eviction.
+    #[expect(clippy::unreachable, reason = "the caller has selected the evictions")]
     fn assume_eviction(&mut self, decision: &Decision, now: Timestamp) -> Victim {
         let Decision::Evict { pod, uid, group, gang_size, preemptor, action, .. } = decision else {
             unreachable!("only evictions are assumed")

@@ -53,6 +53,7 @@ impl SchedulerLoop {
             let _ = done.send((state, result));
         };
         let thread = std::thread::Builder::new().name("cycle".to_owned()).spawn(work);
+        #[expect(clippy::expect_used, reason = "depends on limits of the process, not on any object")]
         let thread = thread.expect("a thread can be started, as at the start of the process");
         let mut watchdog = Watchdog::new(self.options.plugin_timeout);
         loop {
@@ -63,6 +64,7 @@ impl SchedulerLoop {
                 }
                 Err(RecvTimeoutError::Disconnected) => match thread.join() {
                     Err(panic) => std::panic::resume_unwind(panic),
+                    #[expect(clippy::unreachable, reason = "the closure above sends as its last step")]
                     Ok(()) => unreachable!("a thread that ends without a panic has sent its result"),
                 },
                 Err(RecvTimeoutError::Timeout) => match watchdog.sample(policy.running_callback()) {

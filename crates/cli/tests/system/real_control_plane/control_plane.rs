@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -63,6 +64,8 @@ pub(crate) struct Plane {
     components: Mutex<BTreeMap<String, Child>>,
     /// Component and flags of every started process.
     launches: Mutex<BTreeMap<String, (String, Vec<String>)>>,
+    /// Addresses of the API server for the processes that reach it by another one.
+    links: Mutex<BTreeMap<String, SocketAddr>>,
     tasks: Mutex<JoinSet<()>>,
     webhooks: Webhooks,
     control: ControlPlane,
@@ -119,6 +122,7 @@ impl Plane {
         let this = Self {
             components: Mutex::default(),
             launches: Mutex::default(),
+            links: Mutex::default(),
             tasks: Mutex::new(tasks),
             webhooks,
             control: plane,
@@ -241,6 +245,17 @@ impl Plane {
         self.start_component(name, &component, &flags);
     }
 
+    /// Restarts the scheduler of a pool, which then reaches the API server by this address, or by its own.
+    pub(super) fn restart_scheduler(&self, pool: &str, through: Option<SocketAddr>) {
+        let name = scheduler_of(pool);
+        match through {
+            Some(address) => self.links.lock().insert(name.clone(), address),
+            None => self.links.lock().remove(&name),
+        };
+        self.kill_component(&name);
+        self.start_again(&name);
+    }
+
     /// Starts the processes again that have ended, as a kubelet does. A replica that loses its lease ends; one that ends
     /// for another reason fails the test.
     pub(super) fn start_ended_again(&self) -> Vec<String> {
@@ -318,10 +333,17 @@ impl Plane {
     /// Starts a process as noted in `launches`.
     fn launch(&self, name: &str, log: File) {
         let (component, flags) = self.launches.lock()[name].clone();
+        let mut kubeconfig = self.kubeconfig_file(&component);
+        if let Some(address) = self.links.lock().get(name) {
+            let text = std::fs::read_to_string(&kubeconfig).unwrap();
+            let text = text.replace(&self.control.server().address().to_string(), &address.to_string());
+            kubeconfig = self.kubeconfig_file(name);
+            std::fs::write(&kubeconfig, text).unwrap();
+        }
         let child = Command::new(env!("CARGO_BIN_EXE_kai"))
             .arg(&component)
             .arg("--kubeconfig")
-            .arg(self.kubeconfig_file(&component))
+            .arg(kubeconfig)
             .args(["--metrics-bind-address=0", "--health-probe-bind-address=0"])
             .args(["--leader-elect", "--leader-election-namespace", NAMESPACE])
             .args(self.webhooks.flags(&component))
@@ -376,9 +398,7 @@ impl Plane {
         nodes: NodeGroup,
     ) -> TestCluster<Arc<Self>> {
         self.add_pool_nodes(name, NodeGroup { name: name.to_owned(), ..nodes }).await;
-        let metadata = json!({"name": name, "labels": {NAMESPACE_LABEL.0: NAMESPACE_LABEL.1}});
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
-        self.api.create_dynamic(&kind::NAMESPACE, "", &namespace).await.unwrap();
+        self.create_namespace(name).await;
         let pool = format!("--partition-label-value={name}");
         let update_condition = format!("--update-pod-eviction-condition={}", name == EVICTION_BY_DELETION);
         let mut flags = vec!["--plugin-server-port=0", &pool, &update_condition];
@@ -396,11 +416,6 @@ impl Plane {
             flags.push(&config);
         }
         self.start_component(&scheduler_of(name), SCHEDULER, &flags);
-        let account = Key::new(name, "default");
-        wait_until("the namespace is ready", || async {
-            self.api.get_dynamic(&SERVICE_ACCOUNT, &account).await.is_ok()
-        })
-        .await;
         wait_until("the nodes are ready", || async {
             let nodes = self.in_pool(&NODE, name).await;
             nodes.iter().all(|node| node["spec"]["taints"].is_null())
@@ -413,6 +428,41 @@ impl Plane {
             timeout: TIMEOUT,
         };
         TestCluster::attach(Arc::clone(self), self.api.clone(), scope).await
+    }
+
+    /// Creates a namespace and nodes of the default node pool, and starts its scheduler.
+    pub(super) async fn default_pool_cluster(
+        self: &Arc<Self>,
+        name: &str,
+        nodes: NodeGroup,
+    ) -> TestCluster<Arc<Self>> {
+        let nodes = NodeGroup { name: name.to_owned(), ..nodes };
+        for at in 0..nodes.count {
+            let made = node::node(&nodes, at, &self.clock.time());
+            self.api.create_dynamic(&NODE, "", &made).await.unwrap();
+        }
+        self.create_namespace(name).await;
+        self.start_component(SCHEDULER, SCHEDULER, &["--plugin-server-port=0"]);
+        wait_until("the nodes are ready", || async {
+            let all = self.api.list_dynamic(&NODE, "").await.unwrap().items;
+            all.iter().all(|node| node["spec"]["taints"].is_null())
+        })
+        .await;
+        let (namespace, node_prefix) = (name.to_owned(), name.to_owned());
+        let scope = TestScope { namespace, node_prefix, pool: None, timeout: TIMEOUT };
+        TestCluster::attach(Arc::clone(self), self.api.clone(), scope).await
+    }
+
+    /// Creates a namespace whose pods are grouped, and waits until pods can be created in it.
+    pub(super) async fn create_namespace(&self, name: &str) {
+        let metadata = json!({"name": name, "labels": {NAMESPACE_LABEL.0: NAMESPACE_LABEL.1}});
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
+        self.api.create_dynamic(&kind::NAMESPACE, "", &namespace).await.unwrap();
+        let account = Key::new(name, "default");
+        wait_until("the namespace is ready", || async {
+            self.api.get_dynamic(&SERVICE_ACCOUNT, &account).await.is_ok()
+        })
+        .await;
     }
 
     /// Creates nodes with the label of a pool.
@@ -517,6 +567,13 @@ fn scheduler_of(pool: &str) -> String {
 async fn connect_to(kubeconfig: &Path, name: &'static str) -> Api {
     let config = connect::config(Some(kubeconfig.to_owned()), None).await.unwrap();
     Api::new(connect::client(config).unwrap(), name)
+}
+
+/// A value of `/proc/PID/status` in KiB; 0 where the operating system has none.
+pub(super) fn memory_kib(process: u32, field: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let value = status.lines().find_map(|line| line.strip_prefix(field)?.trim().split(' ').next());
+    value.and_then(|kib| kib.parse().ok()).unwrap_or(0)
 }
 
 /// Polls until a condition holds; fails after three minutes.

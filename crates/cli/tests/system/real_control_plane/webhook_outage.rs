@@ -106,7 +106,7 @@ async fn outage(plane: &Plane) {
     .await;
 }
 
-async fn delete_configurations(api: &Api) {
+pub(super) async fn delete_configurations(api: &Api) {
     for (kind, name) in
         [(MUTATING_WEBHOOK_CONFIGURATION, MUTATING), (VALIDATING_WEBHOOK_CONFIGURATION, VALIDATING)]
     {

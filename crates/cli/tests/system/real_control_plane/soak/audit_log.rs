@@ -12,7 +12,7 @@ use std::path::Path;
 pub(super) struct AuditLog {
     /// Completed requests by service account.
     requests: BTreeMap<String, usize>,
-    /// Successful bindings by pod; names are not used twice.
+    /// Successful bindings by pod and its uid: a StatefulSet uses names again.
     bindings: BTreeMap<String, usize>,
 }
 
@@ -38,8 +38,8 @@ impl AuditLog {
         }
         let created = request.pointer("/responseStatus/code").and_then(Value::as_i64) == Some(201);
         if created && text(request, "/objectRef/subresource") == "binding" {
-            let pod =
-                format!("{}/{}", text(request, "/objectRef/namespace"), text(request, "/objectRef/name"));
+            let part = |name: &str| text(request, &format!("/objectRef/{name}"));
+            let pod = format!("{}/{} {}", part("namespace"), part("name"), part("uid"));
             *self.bindings.entry(pod).or_default() += 1;
         }
     }
@@ -63,20 +63,23 @@ impl AuditLog {
 
 #[test]
 fn second_successful_binding_of_a_pod_is_reported() {
-    let request = |pod: &str, code: i64| {
+    let request = |pod: &str, uid: &str, code: i64| {
+        let object =
+            serde_json::json!({"namespace": "work", "name": pod, "uid": uid, "subresource": "binding"});
         serde_json::json!({
             "stage": "ResponseComplete", "user": {"username": "system:serviceaccount:kai:binder"},
-            "objectRef": {"namespace": "work", "name": pod, "subresource": "binding"}, "responseStatus": {"code": code},
+            "objectRef": object, "responseStatus": {"code": code},
         })
     };
     let mut log = AuditLog::default();
-    for (pod, code) in [("a", 201), ("b", 201), ("b", 409)] {
-        log.add(&request(pod, code), "kai");
+    // A StatefulSet has created `a` again.
+    for (pod, uid, code) in [("a", "1", 201), ("a", "2", 201), ("b", "3", 201), ("b", "3", 409)] {
+        log.add(&request(pod, uid, code), "kai");
     }
     assert_eq!(log.bound_twice(), Vec::<&str>::new());
-    log.add(&request("a", 201), "kai");
+    log.add(&request("a", "1", 201), "kai");
     assert_eq!(
         (log.bound_twice(), log.summary().as_str()),
-        (vec!["work/a"], "2 bindings; requests: binder 4")
+        (vec!["work/a 1"], "3 bindings; requests: binder 5")
     );
 }

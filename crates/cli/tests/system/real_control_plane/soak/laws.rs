@@ -21,6 +21,9 @@ pub(super) const GANG: &str = "soak/gang";
 /// On pods of a gang: how many of them must run together.
 pub(super) const MINIMUM: &str = "soak/minimum";
 
+/// Memory of each GPU of the nodes.
+pub(super) const GPU_MEMORY_MIB: i64 = 81_559;
+
 /// A gang may be partly bound this long: KAI's grace period for stale groups (60 s), failed leaders (20 s each), restarts.
 const PARTLY_BOUND_MAX: Duration = Duration::from_mins(3);
 /// A reservation may have no user this long: its pod is being bound, or the binder is being replaced.
@@ -93,10 +96,16 @@ fn gpu_group(pod: &Value) -> &str {
     text(pod, "/metadata/labels/runai-gpu-group")
 }
 
-/// Thousandths of a GPU.
-fn fraction(pod: &Value) -> i64 {
+/// Thousandths of a GPU that a pod requests as a fraction.
+fn requested_fraction(pod: &Value) -> i64 {
     let fraction: f64 = text(pod, "/metadata/annotations/gpu-fraction").parse().unwrap_or(0.0);
     (fraction * 1_000.0).round() as i64
+}
+
+/// Thousandths of the GPU that a pod shares: its fraction, or its part of the memory.
+fn fraction(pod: &Value) -> i64 {
+    let memory: f64 = text(pod, "/metadata/annotations/gpu-memory").parse().unwrap_or(0.0);
+    requested_fraction(pod) + (memory / GPU_MEMORY_MIB as f64 * 1_000.0).round() as i64
 }
 
 fn gang(pod: &Value) -> Option<(&str, usize)> {
@@ -320,9 +329,11 @@ impl Laws {
             let mut queue = text(pod, "/metadata/labels/kai.scheduler~1queue");
             while !queue.is_empty() {
                 let [requested, allocated] = expected.entry(queue).or_default();
-                for sum in [Some(requested), is_active(pod).then_some(allocated)].into_iter().flatten() {
+                // Memory of a GPU is a part of one only where the node is known.
+                let allocated = is_active(pod).then_some((allocated, fraction(pod)));
+                for (sum, part) in [(requested, requested_fraction(pod))].into_iter().chain(allocated) {
                     add_requests(sum, pod);
-                    *sum.entry("nvidia.com/gpu".to_owned()).or_default() += fraction(pod);
+                    *sum.entry("nvidia.com/gpu".to_owned()).or_default() += part;
                 }
                 queue = parents.get(queue).copied().unwrap_or_default();
             }
@@ -332,7 +343,7 @@ impl Laws {
             let [requested, allocated] = expected.remove(name(queue)).unwrap_or_default();
             for (field, sum) in [("requested", requested), ("allocated", allocated)] {
                 let status = amounts(queue.pointer(&format!("/status/{field}")));
-                for resource in ["nvidia.com/gpu", "cpu"] {
+                for resource in ["nvidia.com/gpu", "cpu", "memory"] {
                     let of = |amounts: &Amounts| amounts.get(resource).copied().unwrap_or(0) as f64 / 1e3;
                     let (status, pods) = (of(&status), of(&sum));
                     if status.to_bits() != pods.to_bits() {

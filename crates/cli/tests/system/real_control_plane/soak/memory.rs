@@ -1,6 +1,6 @@
 //! Memory of the component processes: the peak during each fault against what they use when the cluster is quiet.
 
-use super::super::control_plane::Plane;
+use super::super::control_plane::{Plane, memory_kib};
 use std::collections::BTreeMap;
 
 /// By how much a fault may raise the memory of a component: what is listed again is there twice for a moment.
@@ -31,7 +31,7 @@ impl Memory {
 
     fn read(&mut self, plane: &Plane) {
         for (name, process) in plane.component_processes() {
-            let peak = value(process, "VmHWM:");
+            let peak = memory_kib(process, "VmHWM:");
             let known = self.peaks.entry(component(&name).to_owned()).or_default();
             if peak > known.0 {
                 *known = (peak, self.fault.clone());
@@ -43,7 +43,7 @@ impl Memory {
     pub(super) fn quiet(&mut self, plane: &Plane) {
         self.read(plane);
         for (name, process) in plane.component_processes() {
-            let now = value(process, "VmRSS:");
+            let now = memory_kib(process, "VmRSS:");
             let known = self.steady.entry(component(&name).to_owned()).or_default();
             *known = now.max(*known);
         }
@@ -72,11 +72,4 @@ impl Memory {
 /// The name without that of the replica.
 fn component(name: &str) -> &str {
     name.strip_suffix("-2").unwrap_or(name)
-}
-
-/// A value of `/proc/PID/status` in KiB; 0 where the operating system has none.
-fn value(process: u32, field: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let value = status.lines().find_map(|line| line.strip_prefix(field)?.trim().split(' ').next());
-    value.and_then(|kib| kib.parse().ok()).unwrap_or(0)
 }

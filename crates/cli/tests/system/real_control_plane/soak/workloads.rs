@@ -1,16 +1,19 @@
-//! Random workloads: single pods, fractions, Jobs, Deployments, gangs, elastic groups, device claims and volumes, in two
-//! queues and with several priorities. They are created, scaled and deleted.
+//! Random workloads: single pods, parts of GPUs by fraction and by memory, Jobs, Deployments, StatefulSets, disruption
+//! budgets, gangs, sub-groups, elastic groups, run time limits, device claims and volumes, in two queues and with several
+//! priorities. They are created, scaled and deleted; quotas and minimum run times of the queues change.
 
-use super::laws::{GANG, MINIMUM};
+use super::laws::{GANG, GPU_MEMORY_MIB, MINIMUM};
 use super::observer::Observer;
 use super::{Random, Soak};
 use crate::test_cluster::PodBuilder;
+use kai_api::well_known::annotation::{MAX_RUNTIME, MAX_RUNTIME_ACTION, SHARED_GPU_CONFIG_MAP};
+use kai_api::well_known::label::SUBGROUP;
 use kai_clock::Stopwatch;
 use kai_object as object;
 use kai_runtime::api::{self, DeleteOptions, Part};
 use kai_runtime::kind::{
-    DEPLOYMENT, JOB, Key, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, POD, RESOURCE_CLAIM,
-    RESOURCE_CLAIM_TEMPLATE, ResourceKind, STORAGE_CLASS,
+    DEPLOYMENT, JOB, Key, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET,
+    RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, ResourceKind, STATEFUL_SET, STORAGE_CLASS,
 };
 use kai_scheduler::resources::{POD_GROUP, QUEUE, TOPOLOGY};
 use kai_sim::node::{self, RACK};
@@ -44,34 +47,48 @@ enum Shape {
     TwoGpus,
     Half,
     Quarter,
+    /// A part of a GPU, by its memory.
+    Memory,
     Gang,
     RackGang,
+    /// A gang of two sub-groups.
+    SubGroups,
     Elastic,
     Job,
     /// A Job whose pods end.
     Batch,
+    /// A pod that is ended at its maximum run time.
+    Timed,
     Deployment,
+    /// A Deployment with a disruption budget.
+    Guarded,
+    StatefulSet,
     Disk,
     Claim,
     SharedClaim,
 }
 
 /// Some occur more often.
-const SHAPES: [Shape; 17] = [
+const SHAPES: [Shape; 22] = [
     Shape::OneGpu,
     Shape::OneGpu,
     Shape::Half,
     Shape::Half,
     Shape::Quarter,
     Shape::Quarter,
+    Shape::Memory,
     Shape::TwoGpus,
     Shape::Gang,
     Shape::RackGang,
+    Shape::SubGroups,
     Shape::Elastic,
     Shape::Elastic,
     Shape::Job,
     Shape::Batch,
+    Shape::Timed,
     Shape::Deployment,
+    Shape::Guarded,
+    Shape::StatefulSet,
     Shape::Disk,
     Shape::Claim,
     Shape::SharedClaim,
@@ -93,6 +110,13 @@ impl Workload {
         matches!(self.shape, Shape::Claim | Shape::SharedClaim)
     }
 
+    /// The kind of its controller, where that replaces pods for ever.
+    fn replicated(&self) -> Option<ResourceKind> {
+        let is_deployment = matches!(self.shape, Shape::Deployment | Shape::Guarded);
+        let of_set = (self.shape == Shape::StatefulSet).then_some(STATEFUL_SET);
+        if is_deployment { Some(DEPLOYMENT) } else { of_set }
+    }
+
     fn gpus(&self) -> usize {
         self.pods * if self.shape == Shape::TwoGpus { 2 } else { 1 }
     }
@@ -106,6 +130,7 @@ pub(super) struct Workloads {
     deleted: usize,
     scaled: usize,
     quotas_changed: usize,
+    runtimes_changed: usize,
 }
 
 impl Workloads {
@@ -130,6 +155,7 @@ impl Workloads {
             deleted: 0,
             scaled: 0,
             quotas_changed: 0,
+            runtimes_changed: 0,
         }
     }
 
@@ -137,12 +163,13 @@ impl Workloads {
         let shapes: Vec<String> =
             self.created.iter().map(|(shape, count)| format!("{shape:?} {count}")).collect();
         format!(
-            "{} workloads ({}), {} deleted, {} scaled, {} quotas changed",
+            "{} workloads ({}), {} deleted, {} scaled, {} quotas and {} minimum run times changed",
             self.created.values().sum::<usize>(),
             shapes.join(", "),
             self.deleted,
             self.scaled,
-            self.quotas_changed
+            self.quotas_changed,
+            self.runtimes_changed
         )
     }
 
@@ -157,6 +184,12 @@ impl Workloads {
             let (queue, quota) = (random.pick(&QUEUES), 2 * random.below(5));
             set_quota(cluster, queue, quota).await;
             self.quotas_changed += 1;
+        } else if random.one_in(20) {
+            let field = random.pick(&["preemptMinRuntime", "reclaimMinRuntime"]);
+            let time = random.pick(&[None, Some("5s"), Some("20s")]);
+            let queue = cluster.queue_name(random.pick(&QUEUES));
+            patch(cluster, &QUEUE, &queue, &json!({"spec": {field: time}})).await;
+            self.runtimes_changed += 1;
         } else {
             self.create(cluster, random).await;
         }
@@ -177,16 +210,33 @@ impl Workloads {
             Shape::TwoGpus => make.pod(PodBuilder::new(&name, queue, 2)).await,
             Shape::Half => make.pod(PodBuilder::fraction(&name, queue, "0.5")).await,
             Shape::Quarter => make.pod(PodBuilder::fraction(&name, queue, "0.25")).await,
+            Shape::Memory => {
+                let pod = PodBuilder::new(&name, queue, 0)
+                    .annotation("gpu-memory", &(GPU_MEMORY_MIB / 4).to_string())
+                    .annotation(SHARED_GPU_CONFIG_MAP, &format!("{name}-shared-gpu"));
+                make.pod(pod).await
+            }
             Shape::Gang => make.gang(2 + random.below(3), 0, &json!({})).await,
             Shape::RackGang => {
                 let level = random.pick(&["requiredTopologyLevel", "preferredTopologyLevel"]);
                 let constraint = json!({"topologyConstraint": {"topology": "racks", level: RACK}});
                 make.gang(2 + random.below(3), 0, &constraint).await
             }
+            Shape::SubGroups => make.sub_groups().await,
             Shape::Elastic => make.gang(2, random.below(4), &json!({})).await,
             Shape::Job => make.job(None).await,
             Shape::Batch => make.job(Some(5 + random.below(20))).await,
+            Shape::Timed => {
+                let limit = format!("{}s", 10 + random.below(20));
+                let pod = PodBuilder::new(&name, queue, 1).annotation(MAX_RUNTIME, &limit);
+                make.pod(pod.annotation(MAX_RUNTIME_ACTION, "end")).await
+            }
             Shape::Deployment => make.deployment(1 + random.below(3)).await,
+            Shape::Guarded => {
+                make.budget().await;
+                make.deployment(2).await
+            }
+            Shape::StatefulSet => make.stateful_set(1 + random.below(3)).await,
             Shape::Disk => make.disk(random).await,
             Shape::Claim => make.claim().await,
             Shape::SharedClaim => make.shared_claim().await,
@@ -197,16 +247,16 @@ impl Workloads {
 
     /// Returns false where no workload can be scaled.
     async fn scale(&mut self, cluster: &Soak, random: &mut Random) -> bool {
-        let scalable = [Shape::Deployment, Shape::Job, Shape::Elastic];
+        let scalable = [Shape::Deployment, Shape::StatefulSet, Shape::Job, Shape::Elastic];
         let mut scalable: Vec<&mut Workload> =
             self.live.iter_mut().filter(|workload| scalable.contains(&workload.shape)).collect();
         if scalable.is_empty() {
             return false;
         }
         let workload = scalable.swap_remove(random.below(scalable.len()));
-        if workload.shape == Shape::Deployment {
+        if let Some(kind) = workload.replicated() {
             workload.pods = random.below(4);
-            patch(cluster, &DEPLOYMENT, &workload.name, &json!({"spec": {"replicas": workload.pods}})).await;
+            patch(cluster, &kind, &workload.name, &json!({"spec": {"replicas": workload.pods}})).await;
         } else if workload.shape == Shape::Job {
             workload.pods = 1 + random.below(3);
             patch(cluster, &JOB, &workload.name, &json!({"spec": {"parallelism": workload.pods}})).await;
@@ -225,7 +275,7 @@ impl Workloads {
     async fn delete(&mut self, cluster: &Soak, workload: &Workload) {
         let name = workload.name.as_str();
         match workload.shape {
-            Shape::Gang | Shape::RackGang | Shape::Elastic => {
+            Shape::Gang | Shape::RackGang | Shape::SubGroups | Shape::Elastic => {
                 for number in 0..workload.next {
                     remove(cluster, &POD, &format!("{name}-{number}")).await;
                 }
@@ -233,6 +283,11 @@ impl Workloads {
             }
             Shape::Job | Shape::Batch => remove(cluster, &JOB, name).await,
             Shape::Deployment => remove(cluster, &DEPLOYMENT, name).await,
+            Shape::Guarded => {
+                remove(cluster, &DEPLOYMENT, name).await;
+                remove(cluster, &POD_DISRUPTION_BUDGET, name).await;
+            }
+            Shape::StatefulSet => remove(cluster, &STATEFUL_SET, name).await,
             Shape::Disk => {
                 remove(cluster, &POD, name).await;
                 remove(cluster, &PERSISTENT_VOLUME_CLAIM, name).await;
@@ -245,9 +300,13 @@ impl Workloads {
                 }
                 remove(cluster, &RESOURCE_CLAIM, name).await;
             }
-            Shape::OneGpu | Shape::TwoGpus | Shape::Half | Shape::Quarter | Shape::Claim => {
-                remove(cluster, &POD, name).await;
-            }
+            Shape::OneGpu
+            | Shape::TwoGpus
+            | Shape::Half
+            | Shape::Quarter
+            | Shape::Memory
+            | Shape::Timed
+            | Shape::Claim => remove(cluster, &POD, name).await,
         }
         self.deleted += 1;
     }
@@ -270,10 +329,10 @@ impl Workloads {
         }
     }
 
-    /// Deployments whose number of running pods differs from the wanted one.
+    /// Deployments and StatefulSets whose number of running pods differs from the wanted one.
     pub(super) fn incomplete(&self, observer: &Observer) -> Vec<String> {
-        let deployments = self.live.iter().filter(|workload| workload.shape == Shape::Deployment);
-        let counted = deployments.map(|workload| (workload, observer.running(&workload.name)));
+        let replicated = self.live.iter().filter(|workload| workload.replicated().is_some());
+        let counted = replicated.map(|workload| (workload, observer.running(&workload.name)));
         let wrong = counted.filter(|(workload, running)| workload.pods != *running);
         wrong
             .map(|(workload, running)| {
@@ -305,8 +364,9 @@ struct Make<'a> {
 }
 
 impl Make<'_> {
-    /// The pod with priority and tolerations.
-    fn finish(&self, pod: PodBuilder) -> PodBuilder {
+    /// The pod with a request for memory, priority and tolerations.
+    fn finish(&self, mut pod: PodBuilder) -> PodBuilder {
+        pod.object["spec"]["containers"][0]["resources"]["requests"]["memory"] = json!("64Mi");
         let pod = pod.priority_class(self.class).label("priorityClassName", self.class);
         if !self.short_toleration {
             return pod;
@@ -339,8 +399,27 @@ impl Make<'_> {
         minimum + more
     }
 
+    /// One leader and two workers, which start together.
+    async fn sub_groups(&self) -> usize {
+        let metadata = json!({"name": self.name, "labels": {"kai.scheduler/queue": self.queue}});
+        let sub_groups = json!([{"name": "leader", "minMember": 1}, {"name": "worker", "minMember": 2}]);
+        let spec = json!({
+            "queue": self.queue, "priorityClassName": self.class, "minSubGroup": 2, "subGroups": sub_groups,
+        });
+        create(self.cluster, &POD_GROUP, json!({"metadata": metadata, "spec": spec})).await;
+        for (number, sub_group) in ["leader", "worker", "worker"].into_iter().enumerate() {
+            let pod = PodBuilder::new(&format!("{}-{number}", self.name), self.queue, 1);
+            self.gang_pod(pod.label(SUBGROUP, sub_group), 3).await;
+        }
+        3
+    }
+
     async fn member(&self, number: usize, minimum: usize) {
-        let pod = PodBuilder::new(&format!("{}-{number}", self.name), self.queue, 1).pod_group(self.name);
+        self.gang_pod(PodBuilder::new(&format!("{}-{number}", self.name), self.queue, 1), minimum).await;
+    }
+
+    async fn gang_pod(&self, pod: PodBuilder, minimum: usize) {
+        let pod = pod.pod_group(self.name);
         let pod = pod.annotation(GANG, self.name).annotation(MINIMUM, &minimum.to_string());
         create(self.cluster, &POD, self.finish(pod).object).await;
     }
@@ -368,6 +447,26 @@ impl Make<'_> {
         });
         let deployment = json!({"metadata": {"name": self.name, "labels": labels}, "spec": spec});
         create(self.cluster, &DEPLOYMENT, deployment).await;
+        replicas
+    }
+
+    /// A budget for the pods of the Deployment of this name.
+    async fn budget(&self) {
+        let selector = json!({"matchLabels": {"app": self.name}});
+        let budget =
+            json!({"metadata": {"name": self.name}, "spec": {"maxUnavailable": 1, "selector": selector}});
+        create(self.cluster, &POD_DISRUPTION_BUDGET, budget).await;
+    }
+
+    async fn stateful_set(&self, replicas: usize) -> usize {
+        let template = self.finish(PodBuilder::new("x", self.queue, 1).label("app", self.name)).template();
+        let labels = json!({"kai.scheduler/queue": self.queue, "priorityClassName": self.class});
+        let spec = json!({
+            "replicas": replicas, "selector": {"matchLabels": {"app": self.name}}, "template": template,
+            "serviceName": self.name, "podManagementPolicy": "Parallel",
+        });
+        let set = json!({"metadata": {"name": self.name, "labels": labels}, "spec": spec});
+        create(self.cluster, &STATEFUL_SET, set).await;
         replicas
     }
 

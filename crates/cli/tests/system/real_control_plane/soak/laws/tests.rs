@@ -167,6 +167,27 @@ fn status_of_queues_that_differs_from_their_pods_is_reported() {
 }
 
 #[test]
+fn gpu_memory_is_allocated_as_a_part_of_a_gpu_and_not_requested_as_one() {
+    let mut laws = laws();
+    let mut shared = half("a", "g");
+    shared["metadata"]["annotations"] = json!({"gpu-memory": (GPU_MEMORY_MIB / 4).to_string()});
+    shared["spec"]["containers"][0]["resources"]["requests"]["memory"] = json!("64Mi");
+    laws.apply(Kind::Pod, "ADDED", shared, Duration::ZERO);
+    let queue = |allocated: &str, memory: &str| {
+        json!({"metadata": {"name": "q"}, "status": {
+            "requested": {"nvidia.com/gpu": "0", "cpu": "1", "memory": memory},
+            "allocated": {"nvidia.com/gpu": allocated, "cpu": "1", "memory": memory},
+        }})
+    };
+    assert_eq!(laws.wrong_queues(&[queue("250m", "64Mi")]), Vec::<String>::new());
+    assert_eq!(
+        laws.wrong_queues(&[queue("0", "64Mi")]),
+        ["allocated nvidia.com/gpu of queue q is 0, that of its pods 0.25"]
+    );
+    assert_eq!(laws.wrong_queues(&[queue("250m", "32Mi")]).len(), 2, "requested and allocated memory");
+}
+
+#[test]
 fn claim_of_a_pod_that_is_gone_is_reported() {
     let mut laws = laws();
     laws.apply(Kind::Pod, "ADDED", pod("a", "n", 0), Duration::ZERO);
