@@ -70,9 +70,7 @@ async fn preemptor_waits_for_the_device_of_its_victim_and_takes_no_second_one() 
     cluster.wait_for_running("full-", DEVICES).await;
     cluster.create_pod(templated("winner", &high)).await;
     cluster
-        .wait_until("a victim is evicted", async || {
-            cluster.list(&POD).await.iter().any(object::is_deleting)
-        })
+        .wait_until("a victim is evicted", async || cluster.list(&POD).await.iter().any(object::is_deleting))
         .await;
     // The controllers that release and delete claims.
     let controllers =
