@@ -105,7 +105,7 @@ mod tests {
         for (text, expected) in table {
             let mut config = config_file::read(&text, &PluginSet::builtin()).unwrap();
             // A client of Prometheus needs a runtime.
-            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let source = runtime.block_on(async { usage_source(&mut config) }).unwrap();
             let found =
                 source.as_ref().map(|source| if source.ledger().is_some() { "ledger" } else { "prometheus" });
