@@ -62,6 +62,9 @@ impl<'a> Attempt<'a> {
         }
         self.repair().await?;
         binder.reservations.sync_node(target, permit).await?;
+        if target.is_fraction() || !target.claims.is_empty() {
+            permit.release_during(binder.reservations.wait_for_scaling_pods(target)).await;
+        }
         if target.is_fraction() {
             self.devices = self.reserve(permit).await?;
         }

@@ -53,7 +53,7 @@ pub(crate) fn informers() -> Informers {
 }
 
 /// The annotations of pods that the binder reads.
-const ANNOTATIONS: [&str; 7] = [
+const ANNOTATIONS: [&str; 8] = [
     annotation::GPU_FRACTION,
     annotation::GPU_MEMORY,
     annotation::SHARED_GPU_CONFIG_MAP,
@@ -61,6 +61,7 @@ const ANNOTATIONS: [&str; 7] = [
     annotation::GPU_FRACTION_NUM_DEVICES,
     annotation::RESERVED_GPU,
     annotation::RENEWED_GPU,
+    annotation::SCALING_FOR,
 ];
 
 /// Keeps the identity, and what tells a terminating object from others.

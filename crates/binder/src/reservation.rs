@@ -14,6 +14,7 @@ mod renewal;
 
 pub(crate) use gpu_group_controller::GpuGroupController;
 
+use crate::attempt;
 use crate::bind_target::{BindTarget, StoredRequest};
 use crate::concurrency_limit::Permit;
 use crate::error::{ApiContext as _, Error, Result};
@@ -48,6 +49,9 @@ use tokio::time::Instant;
 /// Intervals at which a deleted reservation pod is polled until it is gone.
 const DELETION_POLL: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(100), Duration::from_secs(2));
 
+/// How long a bind attempt waits for the node scale adjuster to delete the scaling pods of pods that are being bound.
+const SCALING_POD_WAIT: Duration = Duration::from_secs(2);
+
 #[derive(Debug)]
 pub(crate) struct Reservations {
     context: Context,
@@ -58,8 +62,8 @@ pub(crate) struct Reservations {
     /// Locks of nodes: shared while a pod is sent there that occupies whole GPUs, exclusive during a renewal.
     nodes: Locks,
     renewals: Renewals,
-    /// Signals changes of reservation pods. `Notify` wakes waiters in the order of their registration, so that a seeded
-    /// simulation is deterministic.
+    /// Signals changes of reservation pods and of scaling pods. `Notify` wakes waiters in the order of their registration,
+    /// so that a seeded simulation is deterministic.
     changed: Notify,
 }
 
@@ -107,7 +111,8 @@ impl Reservations {
         let weak = Arc::downgrade(&reservations);
         reservations.context.informers.store::<Pod>().subscribe(Box::new(move |pod| {
             let Some(reservations) = weak.upgrade() else { return Subscription::End };
-            if namespace(pod) == reservations.options.reservation_namespace {
+            let options = &reservations.options;
+            if [&*options.reservation_namespace, &*options.scale_adjust_namespace].contains(&namespace(pod)) {
                 reservations.changed.notify_waiters();
             }
             Subscription::Continue
@@ -195,6 +200,42 @@ impl Reservations {
     /// Waits until no reservation of the node is being renewed. While the result lives, none will be.
     pub(crate) async fn share_node(&self, node: &str) -> impl Sized + use<> {
         self.nodes.share(node).await
+    }
+
+    /// Waits until no scaling pod stands for a pod that is being bound: an autoscaler would count both its request and the
+    /// new reservation, or both it and the claimed device. The node scale adjuster deletes it at the BindRequest; where it
+    /// does not, the wait has a limit.
+    pub(crate) async fn wait_for_scaling_pods(&self, target: &BindTarget) {
+        let deadline = Instant::now() + SCALING_POD_WAIT;
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            // Registered before the store is read, so that no change is missed.
+            changed.as_mut().enable();
+            let Some(scaling) = self.obsolete_scaling_pod(target) else { return };
+            if tokio::time::timeout_at(deadline, changed).await.is_err() {
+                tracing::warn!(pod = %scaling, "a pod is bound while a scaling pod requests its GPUs: an autoscaler may count both; hint: is the node scale adjuster running, and may it list bindrequests?");
+                return;
+            }
+        }
+    }
+
+    /// A pending scaling pod of a pod that is being bound.
+    fn obsolete_scaling_pod(&self, target: &BindTarget) -> Option<Key> {
+        let informers = &self.context.informers;
+        let mut scaling = informers.store::<Pod>().in_namespace(&self.options.scale_adjust_namespace);
+        scaling.retain(|pod| !is_bound(pod) && !is_terminal(pod) && !is_terminating(&**pod));
+        if scaling.is_empty() {
+            return None;
+        }
+        let requests = informers.store::<StoredRequest>().list();
+        let targets = requests.iter().filter(|request| !request.is_terminating());
+        let targets = targets.filter_map(|request| request.target.as_ref().ok());
+        let open = targets.filter(|other| attempt::is_open(&other.status, other.spec.backoff_limit));
+        let being_bound: BTreeSet<String> =
+            open.map(|other| &other.pod).chain([&target.pod]).map(ToString::to_string).collect();
+        let obsolete =
+            scaling.iter().find(|pod| being_bound.contains(annotation(&***pod, annotations::SCALING_FOR)));
+        obsolete.map(|pod| key(&**pod))
     }
 
     /// Whether a new GPU may be reserved for the group.

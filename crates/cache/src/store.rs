@@ -9,7 +9,9 @@ mod lint;
 
 use crate::cel::Selectors;
 use crate::finding::Finding;
-use crate::object::{BindRequest, Change, Kind, Node, Object, Objects, Pod, PodGroup, PriorityClass, Stored};
+use crate::object::{
+    BindRequest, Change, Kind, Node, Object, Objects, Pod, PodGroup, PriorityClass, ResourceClaim, Stored,
+};
 use crate::settings::Settings;
 use crate::translate::{self, affinity, device};
 use kai_engine::cluster::ObjectCounts;
@@ -49,6 +51,8 @@ pub struct Eviction {
 struct Index {
     binds_by_pod: BTreeMap<Key, BTreeSet<Key>>,
     binds_by_node: BTreeMap<String, BTreeSet<Key>>,
+    /// Resource claims by the pods that they are reserved for.
+    claims_by_pod: BTreeMap<Key, BTreeSet<Key>>,
     /// Pods whose affinity terms select namespaces by label.
     namespace_readers: BTreeSet<Key>,
 }
@@ -100,6 +104,9 @@ impl Store {
         let mut index = Index::default();
         for (key, bind) in &objects.bind_requests {
             index.add_bind(key, bind);
+        }
+        for (key, claim) in &objects.resource_claims {
+            index.add_claim(key, claim);
         }
         for (key, pod) in &objects.pods {
             if affinity::reads_namespaces(pod) {
@@ -171,14 +178,14 @@ impl Store {
     /// Counts a pod as terminating until its object has a deletion timestamp.
     pub fn assume_eviction(&mut self, pod: Key, eviction: Eviction) {
         if self.objects.pods.get(&pod).is_some_and(|p| p.metadata.uid == eviction.uid.as_str()) {
-            self.stale.mark(Kind::Pod, pod.clone());
+            self.mark_pod(&pod);
             self.evictions.insert(pod, eviction);
         }
     }
 
     pub fn forget_eviction(&mut self, pod: &Key) {
         if self.evictions.remove(pod).is_some() {
-            self.stale.mark(Kind::Pod, pod.clone());
+            self.mark_pod(pod);
         }
     }
 
@@ -291,6 +298,7 @@ impl Store {
             Kind::Topology => self.invalidate_topology(key),
             Kind::CsiDriver => self.invalidate_driver(key),
             Kind::ResourceSlice => self.invalidate_slice(key),
+            Kind::ResourceClaim => self.invalidate_claim(key, old),
             Kind::NodeResourceTopology | Kind::CsiNode => {
                 self.stale.mark(Kind::Node, Key::new("", key.name.as_str()));
             }
@@ -306,7 +314,6 @@ impl Store {
             | Kind::PersistentVolumeClaim
             | Kind::CsiStorageCapacity
             | Kind::StorageClass
-            | Kind::ResourceClaim
             | Kind::DeviceClass
             | Kind::PodDisruptionBudget => self.stale.mark(kind, key.clone()),
         }
@@ -327,7 +334,25 @@ impl Store {
         if self.evictions.get(key).is_some_and(is_observed) {
             self.evictions.remove(key);
         }
+        self.mark_pod(key);
+    }
+
+    /// Marks a pod, and the claims whose devices become free with it.
+    fn mark_pod(&mut self, key: &Key) {
         self.stale.mark(Kind::Pod, key.clone());
+        for claim in self.index.claims_by_pod.get(key).into_iter().flatten() {
+            self.stale.mark(Kind::ResourceClaim, claim.clone());
+        }
+    }
+
+    fn invalidate_claim(&mut self, key: &Key, old: Option<&Object>) {
+        if let Some(old) = as_kind::<ResourceClaim>(old) {
+            self.index.remove_claim(key, old);
+        }
+        if let Some(new) = self.objects.resource_claims.get(key) {
+            self.index.add_claim(key, new);
+        }
+        self.stale.mark(Kind::ResourceClaim, key.clone());
     }
 
     fn invalidate_node(&mut self, key: &Key, old: Option<&Object>) {
@@ -415,6 +440,23 @@ impl Index {
         self.binds_by_node.entry(bind.spec.selected_node.clone()).or_default().insert(key.clone());
     }
 
+    fn add_claim(&mut self, key: &Key, claim: &ResourceClaim) {
+        for pod in device::consumers(claim) {
+            self.claims_by_pod.entry(pod).or_default().insert(key.clone());
+        }
+    }
+
+    fn remove_claim(&mut self, key: &Key, claim: &ResourceClaim) {
+        for pod in device::consumers(claim) {
+            if let Some(keys) = self.claims_by_pod.get_mut(&pod) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.claims_by_pod.remove(&pod);
+                }
+            }
+        }
+    }
+
     fn remove_bind(&mut self, key: &Key, bind: &BindRequest) {
         let pod = translate::pod::pod_of(bind);
         if let Some(keys) = self.binds_by_pod.get_mut(&pod) {
@@ -450,7 +492,7 @@ macro_rules! from_object {
         })*
     };
 }
-from_object! { Node BindRequest PriorityClass }
+from_object! { Node BindRequest PriorityClass ResourceClaim }
 
 #[cfg(test)]
 mod tests;

@@ -26,7 +26,7 @@ use kai_components::signals::ShutdownSignals;
 use kai_components::supervisor::Restarts;
 use kai_components::{ComponentOptions, Extensions, install};
 use kai_runtime::log::{self, Format};
-use kai_scheduler::usage::Source;
+use kai_scheduler::configuration::usage_source;
 use kai_sim::cluster::Error;
 use kai_sim::{Cluster, NodeGroup};
 use kubeconfig::Kubeconfig;
@@ -198,8 +198,8 @@ async fn start(
 /// Adds the configuration file and the user's plugins to the options of the components.
 fn configure(options: &mut ComponentOptions, args: &args::Up, extensions: &Extensions) -> Result<()> {
     if let Some(path) = &args.config {
-        let config = kai_components::config::read_named(path, &extensions.scheduler)?;
-        options.scheduler.usage = config.usage_db.as_ref().map(Source::read).transpose()?;
+        let mut config = kai_components::config::read_named(path, &extensions.scheduler)?;
+        options.scheduler.usage = usage_source(&mut config)?;
         options.scheduler.config = config;
     }
     extensions.apply(options)

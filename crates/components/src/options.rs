@@ -14,7 +14,6 @@ use kai_engine::Params;
 use kai_engine::plugin::PluginSet;
 use kai_podgrouper::OwnRules;
 use kai_runtime::Key;
-use kai_scheduler::usage::Source;
 use kai_scheduler::{Binding, Eviction};
 use kai_units::{Quantity, Span, duration};
 use serde::de::DeserializeOwned;
@@ -51,11 +50,11 @@ pub(crate) fn scheduler(flags: &SchedulerFlags, plugins: &PluginSet) -> Result<k
         device_claims: true,
         node_pool: pool.to_owned(),
     };
-    let config = match &flags.scheduler_conf {
+    let mut config = match &flags.scheduler_conf {
         Some(path) => crate::config::read(path, plugins)?,
         None => kai_cache::config_file::SchedulerConfig::default(),
     };
-    let usage = config.usage_db.as_ref().map(Source::read).transpose();
+    let usage = kai_scheduler::configuration::usage_source(&mut config);
     let usage = usage.context("invalid `usageDBConfig` in the scheduler configuration")?;
     let period = span("schedule-period", &flags.schedule_period)?;
     Ok(kai_scheduler::Options {

@@ -370,6 +370,7 @@ const NODE_SCALE_ADJUSTER: ComponentSpec = ComponentSpec {
     watches: &[
         watch(CORE, &["pods"], "unschedulable pods, and scaling pods"),
         watch(SCHEDULING, &["podgroups"], "whether a new node would help the whole group"),
+        watch(SCHEDULING, &["bindrequests"], "pods that are being bound need no node"),
         watch("resource.k8s.io", &["resourceclaims"], "devices that pods claim (DRA)"),
     ],
     rules: &[rule(CORE, &["pods"], &["get"], "placement constraints of an unschedulable pod"), EVENTS],

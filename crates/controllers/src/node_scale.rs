@@ -2,8 +2,10 @@
 //!
 //! Fractions of GPUs are annotations, and devices are claims (DRA): an autoscaler does not add a node for them. For
 //! unschedulable pods with such requests the adjuster creates scaling pods, which request whole GPUs, and deletes them when
-//! these pods are bound, gone, or blocked by something that a new node does not remove. [`observed`] reduces the watched objects, [`plan`] decides, [`scaling_pod`] builds a pod;
+//! these pods are being bound, gone, or blocked by something that a new node does not remove. [`observed`] reduces the watched objects, [`plan`] decides, [`scaling_pod`] builds a pod;
 //! this module watches and writes.
+//! A BindRequest ends the need for a node: from then on a reservation pod requests the GPU. The binder creates that pod when
+//! the scaling pod is deleted, so that an autoscaler never counts both.
 //! Nothing is kept but the time of the last deletion: after one, no pod is created for the cool-down, in which the
 //! scheduler places pods on the new node. A start counts as a deletion.
 
@@ -12,7 +14,7 @@ pub mod plan;
 pub mod scaling_pod;
 
 use kai_api::well_known::{label, label_value, name};
-use kai_api::{Pod, PodGroup};
+use kai_api::{BindRequest, Pod, PodGroup};
 use kai_object as object;
 use kai_runtime::api::{self, Api, DeleteOptions, Part};
 use kai_runtime::controller::{self, Action};
@@ -41,8 +43,10 @@ const CONTROLLER: &str = "pod";
 const COOL_DOWN: Duration = Duration::from_mins(1);
 /// Changes are collected for this time; the pods of a gang change together.
 const COALESCE: Duration = Duration::from_millis(500);
-/// Lists that must have been read before anything is decided: pods, scaling pods, groups and claims.
-const LISTS: usize = 4;
+/// Lists that must have been read before anything is decided: pods, scaling pods, groups, bind requests and claims.
+const LISTS: usize = 5;
+const BIND_REQUESTS: &str = "bindrequests";
+const LIST_BIND_REQUESTS: &str = "list bindrequests.scheduling.run.ai";
 const LIST_GROUPS: &str = "list podgroups.scheduling.run.ai";
 const LIST_CLAIMS: &str = "list resourceclaims.resource.k8s.io";
 const GET_ACCOUNT: &str = "get serviceaccounts";
@@ -98,6 +102,7 @@ pub async fn run(mut process: Process, options: Options) {
         () = adjuster.watch_pods(&health) => {}
         () = adjuster.watch_scaling_pods(&health) => {}
         () = adjuster.watch_groups(&health) => {}
+        () = adjuster.watch_bind_requests(&health) => {}
         () = adjuster.watch_claims(&health, claims) => {}
         () = adjuster.reconcile(&metrics) => {}
     }
@@ -139,6 +144,13 @@ impl Adjuster {
         self.watch(health, "podgroups", source, convert, |observed| observed.groups.as_mut()).await;
     }
 
+    async fn watch_bind_requests(&self, health: &Health) {
+        let source = Source { need: Need::Optional, ..Source::all(ResourceKind::of::<BindRequest>()) };
+        let convert =
+            |request: BindRequest| (kai_runtime::key_of_typed(&request), observed::pod_being_bound(&request));
+        self.watch(health, BIND_REQUESTS, source, convert, |observed| Some(&mut observed.binding)).await;
+    }
+
     async fn watch_claims(&self, health: &Health, kind: Option<ResourceKind>) {
         let Some(kind) = kind else { return std::future::pending().await };
         let source = Source { need: Need::Optional, ..Source::all(kind) };
@@ -159,7 +171,12 @@ impl Adjuster {
         let handle = |event: WatchEvent<(Key, U)>| {
             let is_list = matches!(event, WatchEvent::Listed(..) | WatchEvent::Denied);
             if self.store(what, event, &store) || (is_list && !is_listed) {
-                self.queue.add_after(whole(), COALESCE);
+                // The binder waits for the deletion of the scaling pod.
+                if what == BIND_REQUESTS && !self.observed.lock().scaling.is_empty() {
+                    self.queue.add(whole());
+                } else {
+                    self.queue.add_after(whole(), COALESCE);
+                }
             }
             if is_list && !is_listed {
                 is_listed = true;
@@ -206,6 +223,10 @@ impl Adjuster {
                     if is_denied { None } else { observed.groups.take().or_else(|| Some(BTreeMap::new())) };
                 (LIST_GROUPS, "nodes are also requested for groups that the limit of their queue blocks")
             }
+            BIND_REQUESTS => (
+                LIST_BIND_REQUESTS,
+                "a scaling pod is deleted when its pods are bound, until when an autoscaler may count them twice",
+            ),
             "resourceclaims" => (LIST_CLAIMS, "no nodes are requested for pods with device claims"),
             _ => return,
         };
@@ -299,7 +320,9 @@ impl Adjuster {
                 && pending.uid == creation.source_uid
                 && pending.state == PendingState::Unschedulable
         });
-        if !is_current {
+        let is_being_bound =
+            self.observed.lock().binding.values().flatten().any(|pod| *pod == creation.source);
+        if !is_current || is_being_bound {
             return Ok(());
         }
         let name = scaling_pod::pod_name(&self.observed.lock(), &self.options, creation);

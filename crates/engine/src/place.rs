@@ -235,6 +235,7 @@ impl<'p> Step<'p> {
         }
         if trial.has_claims {
             let Ok(found) = plan.claims_fit(pod, node) else { return false };
+            now &= !found.waits;
             plan.reserve_devices(pod, &found);
             place.devices = plan.held_devices(pod);
         }

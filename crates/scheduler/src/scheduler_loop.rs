@@ -84,8 +84,8 @@ pub(crate) struct SchedulerLoop {
     deleting: BTreeMap<Key, Deletion>,
     annotations: PendingAnnotations,
     backoff: GroupBackoff,
-    /// Groups that a maximum run time has made preemptible.
-    beyond_limits: BTreeSet<Key>,
+    /// Groups that a maximum run time has made preemptible; none before the first cycle.
+    beyond_limits: Option<BTreeSet<Key>>,
     reporter: StatusReporter,
     diagnostics: input_diagnostics::InputDiagnostics,
     timers: Timers,
@@ -149,7 +149,7 @@ impl SchedulerLoop {
             deleting: BTreeMap::new(),
             annotations: PendingAnnotations::default(),
             backoff: GroupBackoff::default(),
-            beyond_limits: BTreeSet::new(),
+            beyond_limits: None,
             reporter: StatusReporter::default(),
             diagnostics: input_diagnostics::InputDiagnostics::default(),
             timers: Timers::default(),

@@ -54,19 +54,23 @@ pub async fn read(api: &Api, view: &ClusterView) -> api::Result<UsageView> {
     }
     let mut queues = ledger::history(records, view.now);
     if !queues.is_empty() {
-        add_unsaved(&mut queues, view);
+        let holders = view.outcome.queues.iter().map(|queue| (queue.name.as_str(), queue.allocated));
+        add_unsaved(&mut queues, holders, view.now);
     }
     let queues = queues.into_iter();
     Ok(UsageView { queues: queues.map(|(queue, samples)| usage_of(queue, &samples, view.now)).collect() })
 }
 
 /// Queues that hold something, and of which the scheduler has saved nothing yet: it saves once a minute.
-fn add_unsaved(queues: &mut BTreeMap<String, Vec<UsageSample>>, view: &ClusterView) {
-    for queue in &view.outcome.queues {
-        let amounts = ledger::in_units(queue.allocated);
+fn add_unsaved<'a>(
+    queues: &mut BTreeMap<String, Vec<UsageSample>>,
+    holders: impl Iterator<Item = (&'a str, [i64; 3])>,
+    now: Timestamp,
+) {
+    for (queue, allocated) in holders {
+        let amounts = ledger::in_units(allocated);
         if amounts.iter().any(|amount| *amount > 0.0) {
-            let now = || vec![UsageSample { from: view.now, amounts }];
-            queues.entry(queue.name.clone()).or_insert_with(now);
+            queues.entry(queue.to_owned()).or_insert_with(|| vec![UsageSample { from: now, amounts }]);
         }
     }
 }
@@ -91,5 +95,40 @@ fn usage_of(queue: String, samples: &[UsageSample], now: Timestamp) -> QueueUsag
         cpu_hours: cpu,
         memory_gib_hours: memory / f64::from(1 << 30),
         samples: samples.iter().map(sample).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(minutes: i64) -> Timestamp {
+        Timestamp(1_769_860_800_000_000 + minutes * 60_000_000)
+    }
+
+    #[test]
+    fn hours_are_the_sum_of_all_samples_until_now() {
+        let gib = f64::from(1 << 30);
+        let samples = [
+            UsageSample { from: at(0), amounts: [4.0, 2.0 * gib, 1.0] },
+            UsageSample { from: at(30), amounts: [0.0, 2.0 * gib, 8.0] },
+        ];
+        let usage = usage_of("a".to_owned(), &samples, at(120));
+        assert_eq!((usage.cpu_hours, usage.memory_gib_hours, usage.gpu_hours), (2.0, 4.0, 12.5));
+        let gpus: Vec<f64> = usage.samples.iter().map(|sample| sample.gpus).collect();
+        assert_eq!((usage.queue.as_str(), gpus), ("a", vec![1.0, 8.0]));
+        assert!(usage_of("none".to_owned(), &[], at(0)).gpu_hours.abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn queue_that_was_not_saved_yet_has_what_it_holds_now() {
+        let saved = vec![UsageSample { from: at(0), amounts: [0.0, 0.0, 1.0] }];
+        let mut queues = BTreeMap::from([("saved".to_owned(), saved.clone())]);
+        let two_gpus = [0, 0, 2 * kai_engine::input::WHOLE_GPU];
+        let holders = [("saved", two_gpus), ("new", two_gpus), ("idle", [0; 3])];
+        add_unsaved(&mut queues, holders.into_iter(), at(5));
+        assert_eq!(queues.keys().collect::<Vec<_>>(), ["new", "saved"]);
+        assert_eq!(queues["saved"], saved);
+        assert_eq!(queues["new"], [UsageSample { from: at(5), amounts: [0.0, 0.0, 2.0] }]);
     }
 }

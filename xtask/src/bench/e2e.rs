@@ -142,13 +142,24 @@ async fn real(repository: &Repository, binary: &Path, scratch: &Path, nodes: usi
 
 /// `kai up` with two nodes in a rack.
 async fn start_embedded(binary: &Path, scratch: &Path, nodes: usize) -> Result<(Load, Started)> {
-    let kubeconfig = scratch.join("kubeconfig");
+    let (load, up) = start_up(binary, &scratch.join("kubeconfig"), nodes, &[]).await?;
+    Ok((load, Started::Embedded(up)))
+}
+
+/// `kai up` with these flags; the kubeconfig is written to this file.
+async fn start_up(
+    binary: &Path,
+    kubeconfig: &Path,
+    nodes: usize,
+    flags: &[&str],
+) -> Result<(Load, processes::Child)> {
     // One of an earlier run leads nowhere.
-    let _ = std::fs::remove_file(&kubeconfig);
+    let _ = std::fs::remove_file(kubeconfig);
     let child = Command::new(binary)
         .args(["up", "--port", "0", "--nodes", &format!("{nodes}x8")])
         .args(["--racks", &(nodes / 2).to_string(), "--kubeconfig"])
-        .arg(&kubeconfig)
+        .arg(kubeconfig)
+        .args(flags)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -157,7 +168,7 @@ async fn start_embedded(binary: &Path, scratch: &Path, nodes: usize) -> Result<(
     let up = processes::Child::of("up", child);
     let watch = Stopwatch::start();
     let load = loop {
-        if let Some(load) = Load::from_kubeconfig(&kubeconfig)? {
+        if let Some(load) = Load::from_kubeconfig(kubeconfig)? {
             break load;
         }
         if watch.elapsed() > PATIENCE {
@@ -165,7 +176,7 @@ async fn start_embedded(binary: &Path, scratch: &Path, nodes: usize) -> Result<(
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     };
-    Ok((load, Started::Embedded(up)))
+    Ok((load, up))
 }
 
 async fn embedded(binary: &Path, scratch: &Path, nodes: usize) -> Result<Embedded> {

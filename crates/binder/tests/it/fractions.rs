@@ -333,6 +333,32 @@ async fn scaling_pod_that_no_scheduler_places_delays_no_reservation() {
     test.until_phase("a", "Succeeded").await;
 }
 
+/// An autoscaler would count the scaling pod and the reservation. Where no adjuster deletes the scaling pod, the wait ends.
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn gpu_is_reserved_when_the_scaling_pod_of_its_pod_is_deleted_or_after_two_seconds() {
+    for is_deleted in [true, false] {
+        let test = TestCluster::new().await;
+        let mut scaling = pod("default-a", &json!({"kai.scheduler/scaling-for": "default/a"}));
+        scaling["spec"]["schedulerName"] = json!("kai-scaling-pod");
+        test.create_in(&kind::POD, "kai-scale-adjust", scaling).await;
+        test.sleep(2).await;
+        let made = test.create(&kind::POD, shared_pod("a")).await;
+        test.request(&made, "node-1", &fraction(&["g-1"])).await;
+        test.sleep(1).await;
+        assert!(test.reservations().await.is_empty());
+        if is_deleted {
+            let key = kai_runtime::Key::new("kai-scale-adjust", "default-a");
+            let options = kai_runtime::api::DeleteOptions::default().immediately();
+            test.cluster.api().delete_dynamic(&kind::POD, &key, &options).await.unwrap();
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        } else {
+            test.sleep(2).await;
+        }
+        assert_eq!(test.reservations().await.len(), 1, "deleted: {is_deleted}");
+        test.until_phase("a", "Succeeded").await;
+    }
+}
+
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn unused_reservations_are_deleted_at_the_start_and_unreserved_users_keep_running() {
     let mut test = TestCluster::without_binder(one_node(), Reporter::Runs).await;
@@ -397,6 +423,34 @@ async fn memory_limit_is_set_with_hami_core() {
     let map = test.get(&kind::CONFIG_MAP, "a-abcdefg-shared-gpu-0").await;
     assert_eq!(map["data"]["CUDA_DEVICE_MEMORY_LIMIT"], "40779m");
     assert_eq!(map["data"]["GPU_PORTION"], "0.50");
+}
+
+/// hami-01 and 03, on a GPU of 81,559 MiB: a limit for a request for memory, and within 1 % of a quarter for a quarter.
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn memory_limit_of_hami_core_is_the_part_of_the_gpu_that_the_pod_receives() {
+    let overrides = serde_json::from_value(json!({"hamicore": {"enabled": true}})).unwrap();
+    let table = [
+        (json!({"gpu-memory": "2000"}), "0.03", 1.0..81_559.0),
+        (json!({"gpu-fraction": "0.25"}), "0.25", 20_186.0..20_594.0),
+    ];
+    for (request, portion, expected) in table {
+        let options = Options { plugins: plugin::resolve(&overrides).unwrap(), ..Options::default() };
+        let test = TestCluster::with(one_node(), options, Reporter::Runs).await;
+        let mut wanted = shared_pod("a");
+        if let Some(annotations) = wanted["metadata"]["annotations"].as_object_mut() {
+            annotations.remove("gpu-fraction");
+            annotations.extend(request.as_object().cloned().unwrap_or_default());
+        }
+        let mut decision = fraction(&["g-1"]);
+        decision["receivedGPU"] = json!({"count": 1, "portion": portion});
+        let made = test.create(&kind::POD, wanted).await;
+        test.request(&made, "node-1", &decision).await;
+        test.until_phase("a", "Succeeded").await;
+        let map = test.get(&kind::CONFIG_MAP, "a-abcdefg-shared-gpu-0").await;
+        let text = object::str_at(&map, "/data/CUDA_DEVICE_MEMORY_LIMIT");
+        let limit: f64 = text.strip_suffix('m').unwrap_or_default().parse().unwrap();
+        assert!(expected.contains(&limit), "{request}: {text}");
+    }
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]

@@ -2,11 +2,11 @@
 
 use super::Store;
 use crate::finding::{Finding, Report};
-use crate::object::{BindRequest, Kind, Pod, PodGroup};
+use crate::object::{BindRequest, Kind, Pod, PodGroup, ResourceClaim};
 use crate::translate::spec::Recent;
 use crate::translate::{affinity, device, group, node, pod, queue, storage};
 use kai_engine::Delta;
-use kai_engine::input::{GroupInput, Key, PodInput};
+use kai_engine::input::{ClaimInput, GroupInput, Key, PodInput};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -223,7 +223,26 @@ impl Store {
         }
         let object = objects.resource_claims.get(key)?;
         let input = device::claim(object, slices, &mut self.selectors, &self.settings, report);
-        Some(Delta::Claim(Box::new(input)))
+        let releasing = self.is_releasing(object);
+        Some(Delta::Claim(Box::new(ClaimInput { releasing, ..input })))
+    }
+
+    /// Whether all consumers of a claim are pods that are terminating, have ended, or are gone. The resource claim controller
+    /// deallocates it some time after the last one is gone.
+    fn is_releasing(&self, claim: &ResourceClaim) -> bool {
+        let pods: Vec<_> = device::pod_consumers(claim).collect();
+        let is_leaving = |uid: &str, key: &Key| {
+            let pod = self.objects.pods.get(key).filter(|pod| pod.metadata.uid == *uid);
+            pod.is_none_or(|pod| {
+                pod.metadata.deletion_timestamp.is_some()
+                    || self.evictions.contains_key(key)
+                    || matches!(&*pod.status.phase, "Succeeded" | "Failed")
+            })
+        };
+        let namespace = &*claim.metadata.namespace;
+        !pods.is_empty()
+            && pods.len() == claim.status.reserved_for.len()
+            && pods.iter().all(|pod| is_leaving(&pod.uid, &Key::new(namespace, &*pod.name)))
     }
 
     fn is_stored(&self, kind: Kind, key: &Key) -> bool {

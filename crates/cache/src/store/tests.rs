@@ -57,6 +57,59 @@ fn priority_class_change_updates_its_groups() {
 }
 
 #[test]
+fn claim_is_being_released_once_no_consumer_is_left() {
+    let pod = |name: &str, uid: &str, more: serde_json::Value| {
+        let mut pod = json!({"metadata": {"name": name, "namespace": "ns", "uid": uid}, "status": {"phase": "Running"}});
+        for (field, value) in more.as_object().into_iter().flatten() {
+            for (inner, value) in value.as_object().into_iter().flatten() {
+                pod[field][inner] = value.clone();
+            }
+        }
+        pod
+    };
+    let consumer = |name: &str| json!({"resource": "pods", "name": name, "uid": format!("uid-{name}")});
+    let claim = |consumers: &[serde_json::Value]| {
+        json!({
+            "metadata": {"name": "claim", "namespace": "ns"}, "status": {"reservedFor": consumers},
+        })
+    };
+    let both = claim(&[consumer("a"), consumer("b")]);
+    let mut store = cluster(&[
+        (Kind::ResourceClaim, both.clone()),
+        (Kind::Pod, pod("a", "uid-a", json!({}))),
+        (Kind::Pod, pod("b", "uid-b", json!({}))),
+    ]);
+    let releasing = |store: &mut Store| {
+        let deltas = drained(store);
+        deltas
+            .into_iter()
+            .find_map(|delta| if let Delta::Claim(claim) = delta { Some(claim.releasing) } else { None })
+    };
+    assert_eq!(releasing(&mut store), Some(false));
+    let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    store.apply(object(Kind::Pod, pod("a", "uid-a", deleted)));
+    assert_eq!(releasing(&mut store), Some(false), "the other one runs");
+    let key = Key::new("ns", "b");
+    store.assume_eviction(key.clone(), Eviction { uid: "uid-b".to_owned(), since: Timestamp::default() });
+    assert_eq!(releasing(&mut store), Some(true), "an eviction is assumed");
+    store.forget_eviction(&key);
+    assert_eq!(releasing(&mut store), Some(false));
+    store.apply(object(Kind::Pod, pod("b", "uid-b", json!({"status": {"phase": "Succeeded"}}))));
+    assert_eq!(releasing(&mut store), Some(true), "it has ended");
+    store.delete(Kind::Pod, &key);
+    assert_eq!(releasing(&mut store), Some(true), "it is gone");
+    store.apply(object(Kind::Pod, pod("b", "another", json!({}))));
+    assert_eq!(releasing(&mut store), Some(true), "its successor has not reserved the claim");
+    let other = json!({"apiGroup": "example.com", "resource": "jobs", "name": "j", "uid": "j"});
+    store.apply(object(Kind::ResourceClaim, claim(&[consumer("a"), other])));
+    assert_eq!(releasing(&mut store), Some(false), "another object uses it");
+    store.apply(object(Kind::ResourceClaim, claim(&[])));
+    assert_eq!(releasing(&mut store), Some(false));
+    store.delete(Kind::Pod, &Key::new("ns", "a"));
+    assert_eq!(releasing(&mut store), None, "no claim is reserved for it");
+}
+
+#[test]
 fn bind_request_counts_while_its_node_is_selected() {
     let mut store = cluster(&[
         (
@@ -366,7 +419,8 @@ fn form(kind: Kind, name: usize, form: usize) -> Object {
         }
         Kind::DeviceClass => json!({"metadata": meta, "spec": {"selectors": cel[form]}}),
         Kind::ResourceClaim => json!({"metadata": meta, "spec": {"devices": {"requests": [
-            {"name": "r", "exactly": {"deviceClassName": "a", "selectors": cel[form]}}]}}}),
+            {"name": "r", "exactly": {"deviceClassName": "a", "selectors": cel[form]}}]}},
+            "status": {"reservedFor": [{"resource": "pods", "name": other, "uid": "u"}]}}),
         Kind::NodeResourceTopology => {
             json!({"metadata": meta, "zones": [{"name": format!("node-{form}"), "type": "Node"}]})
         }

@@ -139,8 +139,7 @@ pub fn claim(
     report: &mut Report<'_>,
 ) -> ClaimInput {
     let meta = &claim.metadata;
-    let consumers = &claim.status.reserved_for;
-    let is_pod = |c: &&raw::Consumer| c.resource == "pods" && c.api_group.is_empty();
+    let pods = pod_consumers(claim);
     ClaimInput {
         key: key_of(meta),
         uid: meta.uid.to_string(),
@@ -150,9 +149,20 @@ pub fn claim(
         requests: claim.spec.devices.requests.iter().map(|r| request(r, slices, selectors, report)).collect(),
         constraints: claim.spec.devices.constraints.iter().filter_map(|c| constraint(c, report)).collect(),
         allocation: claim.status.allocation.as_ref().map(|given| allocation(given, report)),
-        reserved_for: consumers.iter().filter(is_pod).map(|c| c.uid.to_string()).collect(),
-        other_consumers: consumers.iter().filter(|c| !is_pod(c)).count() as u32,
+        other_consumers: (claim.status.reserved_for.len() - pod_consumers(claim).count()) as u32,
+        reserved_for: pods.map(|consumer| consumer.uid.to_string()).collect(),
+        releasing: false,
     }
+}
+
+/// The pods that a claim is reserved for.
+pub fn pod_consumers(claim: &ResourceClaim) -> impl Iterator<Item = &raw::Consumer> {
+    claim.status.reserved_for.iter().filter(|other| other.resource == "pods" && other.api_group.is_empty())
+}
+
+/// Keys of the pods that a claim is reserved for.
+pub fn consumers(claim: &ResourceClaim) -> impl Iterator<Item = Key> {
+    pod_consumers(claim).map(|pod| Key::new(&*claim.metadata.namespace, &*pod.name))
 }
 
 /// Whether a selector of the claim depends on the published devices.

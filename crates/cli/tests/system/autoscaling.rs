@@ -129,6 +129,26 @@ async fn pending_fractions_and_gangs_cause_exactly_the_nodes_that_they_need() {
     assert_eq!(cluster.backend.faults().denied(name::NODE_SCALE_ADJUSTER), std::collections::BTreeSet::new());
 }
 
+/// While pods are bound, their reservation pods and scaling pods request the same GPUs. An autoscaler that looks at the
+/// cluster after any single change, instead of every few seconds, adds no node for both.
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn gpus_are_not_counted_twice_at_any_moment_while_pods_are_bound() {
+    for seed in 0..8 {
+        let cluster = standard(seed).await;
+        admission::install(&cluster.backend, admission::pod_options()).await.unwrap();
+        let recording = autoscaler::record(cluster.api());
+        hidden_requests_get_nodes(&cluster, cluster.backend.clock(), template()).await;
+        // Free GPUs are taken without a node.
+        cluster.delete_pod("filler").await;
+        let pod = |name: &str| PodBuilder::unprepared_fraction(name, "a", "0.6");
+        cluster.create_group("late", "a", 2, json!({}), pod).await;
+        cluster.wait_for_running("late-", 2).await;
+        cluster.sleep(Duration::from_mins(5)).await;
+        let (most, state) = recording.most_nodes(&template());
+        assert_eq!(most, 3, "seed {seed}: {state}");
+    }
+}
+
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn nothing_causes_a_node_in_vain() {
     let cluster = standard(1).await;
@@ -171,6 +191,29 @@ async fn device_claims_cause_a_node() {
     cluster.delete_pod("user-0").await;
     cluster.wait_for_running("user-1", 1).await;
     wait_for_scaling_pods(&cluster, 0).await;
+}
+
+/// The new nodes publish their devices in slices, and no extended resource.
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn each_claim_that_no_device_satisfies_gets_one_node() {
+    let nodes = NodeGroup { gpus: 1, ..resource_claims::nodes() };
+    let new = NodeGroup { name: "scaled".to_owned(), ..nodes.clone() };
+    let cluster = cluster(1, nodes, rights()).await;
+    let recording = autoscaler::record(cluster.api());
+    let _autoscaler =
+        autoscaler::start(cluster.api(), cluster.backend.clock(), new.clone(), ScaleDown::Disabled);
+    cluster.create_queue("a", 100).await;
+    resource_claims::create_template(&cluster).await;
+    for count in 1..=3 {
+        let name = format!("user-{count}");
+        cluster.create_pod(resource_claims::templated_user(&name)).await;
+        cluster.wait_for_running(&name, 1).await;
+        wait_for_scaling_pods(&cluster, 0).await;
+        cluster.sleep(Duration::from_mins(3)).await;
+        assert_eq!(self::nodes(&cluster).await, count, "one device on each");
+    }
+    let (most, state) = recording.most_nodes(&new);
+    assert_eq!(most, 3, "{state}");
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]

@@ -1,13 +1,16 @@
 //! Time-based fair share: historical usage, from Prometheus or from the usage ledger, reduces the over-quota share of a queue.
 
+use crate::high_availability;
 use crate::test_cluster::{PodBuilder, TestCluster};
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::post;
-use kai_components::ComponentOptions;
+use kai_components::{Component, ComponentOptions};
 use kai_runtime::kind::{self, Key};
+use kai_scheduler::usage::ledger::history;
 use kai_scheduler::usage::{Config, Source};
 use kai_sim::{NodeGroup, Outage};
+use kai_units::Timestamp;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -100,6 +103,51 @@ async fn start_with_ledger() -> TestCluster {
     let mut options = ComponentOptions::simulated();
     options.scheduler.usage = Some(Source::connect(config).unwrap());
     TestCluster::with_options(1, [NodeGroup::gpu_nodes(1, 9)], &options).await
+}
+
+/// The GPU hours of a queue in its saved record.
+async fn saved_gpu_hours(cluster: &TestCluster, queue: &str) -> f64 {
+    let key = Key::new("kai-scheduler", "kai-scheduler-usage");
+    let map = cluster.api().get_dynamic(&kind::CONFIG_MAP, &key).await.unwrap();
+    let record = kai_object::str_at(&map, &format!("/data/{queue}")).to_owned();
+    let now = Timestamp(cluster.backend.clock().now().as_microsecond());
+    let samples = history([(queue.to_owned(), record)], now).remove(queue).unwrap();
+    let ends = samples.iter().skip(1).map(|next| next.from).chain([now]);
+    samples
+        .iter()
+        .zip(ends)
+        .map(|(sample, end)| sample.amounts[2] * (end - sample.from).0 as f64 / 3.6e9)
+        .sum()
+}
+
+/// Two replicas of the scheduler. The leader crashes at different times after an allocation has changed, before and after the
+/// change is saved.
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn leader_change_loses_at_most_a_minute_of_usage() {
+    for seconds in [5, 35, 70] {
+        let config = Config::parse(&json!({"usageParams": {"windowSize": "1d"}}), |_| None).unwrap();
+        let mut options = ComponentOptions::simulated();
+        options.scheduler.usage = Some(Source::connect(config).unwrap());
+        let (cluster, _) = high_availability::start(1, [NodeGroup::gpu_nodes(1, 8)], &options).await;
+        cluster.create_queue("a", 8).await;
+        cluster.create_pod(PodBuilder::new("first", "a", 8)).await;
+        cluster.wait_for_running("first", 1).await;
+        let began = tokio::time::Instant::now();
+        cluster.sleep(Duration::from_mins(30)).await;
+        cluster.delete_pod("first").await;
+        cluster.wait_until("the pod is gone", async || cluster.list(&kind::POD).await.is_empty()).await;
+        let used = began.elapsed();
+        cluster.sleep(Duration::from_secs(seconds)).await;
+        let leader = high_availability::leader(&cluster, Component::Scheduler).await.unwrap();
+        cluster.backend.faults().partition(leader);
+        cluster.sleep(Duration::from_mins(5)).await;
+        let next = high_availability::leader(&cluster, Component::Scheduler).await;
+        assert!(next.is_some_and(|next| next != leader), "{next:?}");
+        // The successor counts the old allocation until it leads, which takes up to 20 s.
+        let lost = saved_gpu_hours(&cluster, "a").await / 8.0 - used.as_secs_f64() / 3_600.0;
+        let most = Duration::from_mins(1) + high_availability::REPLACED_WITHIN;
+        assert!(lost.abs() * 3_600.0 < most.as_secs_f64(), "{seconds}: {} s", lost * 3_600.0);
+    }
 }
 
 async fn ledger_version(cluster: &TestCluster) -> Option<String> {

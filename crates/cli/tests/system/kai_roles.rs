@@ -41,6 +41,8 @@ pub(crate) const NOT_GRANTED: &[(&str, &str, &str, &str)] = &[
     (name::ADMISSION, "patch", "secrets", ""),
     (name::NODE_SCALE_ADJUSTER, "list", "podgroups", "scheduling.run.ai"),
     (name::NODE_SCALE_ADJUSTER, "watch", "podgroups", "scheduling.run.ai"),
+    (name::NODE_SCALE_ADJUSTER, "list", "bindrequests", "scheduling.run.ai"),
+    (name::NODE_SCALE_ADJUSTER, "watch", "bindrequests", "scheduling.run.ai"),
     (name::NODE_SCALE_ADJUSTER, "list", "resourceclaims", "resource.k8s.io"),
     (name::NODE_SCALE_ADJUSTER, "watch", "resourceclaims", "resource.k8s.io"),
     (name::NODE_SCALE_ADJUSTER, "get", "serviceaccounts", ""),

@@ -81,6 +81,34 @@ async fn nodes_of(cluster: &TestCluster, prefix: &str) -> BTreeSet<String> {
     cluster.bound_pods(prefix).await.into_iter().map(|(_, node)| node).collect()
 }
 
+/// Allocations change every few seconds, and the configuration of the ledger every 20 s.
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn usage_ledger_is_written_at_most_once_a_minute_under_churn_and_reloads() {
+    let cluster = cluster().await;
+    let mut versions = BTreeSet::new();
+    let minutes = 10;
+    for step in 0..minutes * 12 {
+        if step % 4 == 0 {
+            let window = format!("{}d", 1 + step % 3);
+            let usage =
+                json!({"clientType": "ledger", "usageParams": {"windowSize": window, "fetchInterval": "1s"}});
+            patch_shard(&cluster, &json!({"usageDBConfig": usage})).await;
+        }
+        let name = format!("churn-{step}");
+        cluster.create_pod(PodBuilder::new(&name, "research", 1)).await;
+        for _ in 0..5 {
+            let maps = cluster.api().list_dynamic(&CONFIG_MAP, "").await.unwrap().items;
+            let ledgers =
+                maps.iter().filter(|map| map["metadata"]["labels"]["kai.scheduler/usage-ledger"].is_string());
+            versions.extend(ledgers.map(|map| kai_object::meta_str(map, "resourceVersion").to_owned()));
+            cluster.sleep(Duration::from_secs(1)).await;
+        }
+        cluster.delete_pod(&name).await;
+    }
+    let writes = versions.len();
+    assert!((5..=minutes + 1).contains(&writes), "{writes} writes in {minutes} minutes");
+}
+
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn pods_are_bound_while_a_shard_is_changed_ten_times() {
     let cluster = cluster().await;

@@ -6,7 +6,7 @@ use kai_api::well_known::annotation::{
     MAX_RUNTIME_WARNING,
 };
 use kai_object as object;
-use kai_runtime::kind::{JOB, POD};
+use kai_runtime::kind::{EVENT, JOB, POD};
 use kai_scheduler::resources::{POD_GROUP, QUEUE};
 use kai_units::{Span, Timestamp};
 use serde_json::{Value, json};
@@ -64,6 +64,46 @@ async fn invalid_limits_end_nothing_and_are_reported() {
     cluster.sleep(Duration::from_mins(10)).await;
     assert_eq!(cluster.running("train").await, 2, "{}", cluster.dump().await);
     assert!(cluster.annotation_time(&group, LAST_EVICTION).await.is_none());
+    for (object, annotation) in [("a", MAX_RUNTIME), (&*group, MAX_RUNTIME_ACTION)] {
+        let reported = cluster.event_messages("InvalidInput", object).await;
+        let [message] = reported.as_slice() else { panic!("one event on `{object}`: {reported:?}") };
+        assert!(message.contains(annotation) && message.contains("hint: "), "{message}");
+    }
+    assert_eq!((reached(&cluster, "end"), reached(&cluster, "preemptible")), (0.0, 0.0));
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn limit_is_counted_and_reported_once_also_by_the_next_scheduler() {
+    let cluster = TestCluster::new(1).await;
+    cluster.create_queue("a", 8).await;
+    cluster.patch(&QUEUE, "a", &json!({"metadata": {"annotations": {MAX_RUNTIME: "12s"}}})).await;
+    cluster.create_gang("notebook", "a", 8, 1, json!({"priorityClassName": "build"})).await;
+    cluster
+        .wait_until("the limit is reported", async || {
+            !cluster.event_messages("MaxRuntimeReached", "notebook").await.is_empty()
+        })
+        .await;
+    assert_eq!((reached(&cluster, "preemptible"), reached(&cluster, "end")), (1.0, 0.0));
+    cluster.sleep(Duration::from_mins(3)).await;
+    assert_eq!((reached(&cluster, "preemptible"), reached(&cluster, "end")), (1.0, 0.0));
+    cluster.backend.faults().crash("kai-scheduler");
+    cluster.sleep(Duration::from_mins(3)).await;
+    assert!(cluster.scheduler.metrics().len() > 1, "it was restarted");
+    let counted = (reached(&cluster, "preemptible"), reached(&cluster, "end"));
+    assert_eq!(counted, (0.0, 0.0), "the predecessor has counted it");
+    let events = cluster.list(&EVENT).await;
+    let about = events.iter().filter(|event| event["reason"] == "MaxRuntimeReached");
+    let counts: Vec<u64> = about.map(|event| event["count"].as_u64().unwrap_or(1)).collect();
+    assert_eq!(counts, [1]);
+}
+
+/// `kai_max_runtime_reached_total` of the running scheduler.
+fn reached(cluster: &TestCluster, action: &str) -> f64 {
+    let families = cluster.scheduler.metrics().last().expect("the scheduler has started").gather();
+    let family = families.iter().find(|family| family.name() == "kai_max_runtime_reached_total");
+    let counters = family.map(|family| family.get_metric().to_vec()).unwrap_or_default();
+    let own = counters.iter().filter(|metric| metric.get_label().iter().any(|label| label.value() == action));
+    own.map(|metric| metric.get_counter().get_value()).sum()
 }
 
 /// On one node of eight GPUs.

@@ -42,8 +42,31 @@ pub(crate) async fn kubernetes_kinds<B>(cluster: &TestCluster<B>) {
     chosen_group(cluster).await;
 }
 
-/// Every run of a CronJob is a group of its own. The runs are made here, since a schedule takes a minute.
+/// Every run of a CronJob is a group of its own. One is fired by the controller, which takes up to a minute; two at the same
+/// time are made here.
 async fn cron_job<B>(cluster: &TestCluster<B>) {
+    let mut fired = case("cronjob/nightly").objects().unwrap().remove(0);
+    fired["metadata"]["name"] = json!("fired");
+    fired["spec"]["schedule"] = json!("* * * * *");
+    cluster.create(&CRON_JOB, fired).await;
+    cluster.sleep(Duration::from_mins(1)).await;
+    cluster
+        .wait_until("a run of the CronJob has its group and runs", async || {
+            let jobs: BTreeSet<String> =
+                cluster.list(&JOB).await.iter().map(|job| object::name(job).to_owned()).collect();
+            let groups = cluster.list(&POD_GROUP).await;
+            let owners: BTreeSet<String> = groups
+                .iter()
+                .map(|group| object::str_at(&group["metadata"]["ownerReferences"][0], "/name").to_owned())
+                .collect();
+            !jobs.is_empty()
+                && owners == jobs
+                && groups.len() == jobs.len()
+                && cluster.running("fired").await >= 1
+        })
+        .await;
+    cluster.delete(&CRON_JOB, "fired").await;
+    nothing_is_left(cluster).await;
     let mut manifest = case("cronjob/nightly").objects().unwrap().remove(0);
     manifest["spec"]["suspend"] = json!(true);
     let owner = cluster.create(&CRON_JOB, manifest.clone()).await;
@@ -107,11 +130,124 @@ pub(crate) async fn third_party<B>(cluster: &TestCluster<B>) {
     for case in &cases {
         let made = create_all(cluster, case).await;
         assert_groups(cluster, case).await;
-        for (kind, name) in made.iter().rev() {
-            cluster.delete(kind, name).await;
-        }
-        nothing_is_left(cluster).await;
+        delete_all(cluster, &made).await;
     }
+    free_replica_names(cluster).await;
+    ray_workers(cluster).await;
+    spark_executors(cluster).await;
+}
+
+/// tf-01: the replica types of a training job have any names.
+async fn free_replica_names<B>(cluster: &TestCluster<B>) {
+    let (mut objects, pods) = objects_and_pods("tfjob/chief-ps-workers");
+    for job in &mut objects {
+        let of = |replicas: u32| {
+            let mut replica = job["spec"]["tfReplicaSpecs"]["Worker"].clone();
+            replica["replicas"] = json!(replicas);
+            replica
+        };
+        let types = json!({"Cheifs": of(2), "Workers": of(3)});
+        job["spec"]["tfReplicaSpecs"] = types;
+    }
+    for (name, count) in [("cheifs", 2), ("workers", 3)] {
+        objects.extend((0..count).map(|number| {
+            let mut pod = pods[0].clone();
+            pod["metadata"]["name"] = json!(format!("mnist-{name}-{number}"));
+            pod["metadata"]["labels"]["training.kubeflow.org/replica-type"] = json!(name);
+            pod["metadata"]["labels"]["training.kubeflow.org/replica-index"] = json!(number.to_string());
+            pod
+        }));
+    }
+    let made = create_objects(cluster, objects, |_| containers(1)).await;
+    cluster.wait_for_running("mnist-", 5).await;
+    let groups = cluster.list(&POD_GROUP).await;
+    let minimums: Vec<&Value> = groups.iter().map(|group| &group["spec"]["minMember"]).collect();
+    assert_eq!(minimums, [5], "{groups:#?}");
+    delete_all(cluster, &made).await;
+}
+
+/// ray-02 and ray-03: workers beyond the minimum run as far as the queue allows.
+async fn ray_workers<B>(cluster: &TestCluster<B>) {
+    let of = |queue: &str, workers: usize| {
+        let (mut objects, pods) = objects_and_pods("rayjob/autoscaled");
+        for value in &mut objects {
+            if *object::kind(value) == *"RayJob" {
+                value["metadata"]["labels"][label::QUEUE] = json!(queue);
+            }
+            for groups in ["/spec/rayClusterSpec/workerGroupSpecs/0", "/spec/workerGroupSpecs/0"] {
+                if let Some(group) = value.pointer_mut(groups) {
+                    group["replicas"] = json!(workers);
+                    group["maxReplicas"] = json!(10);
+                }
+            }
+        }
+        let head = pods.iter().filter(|pod| !is_ray_worker(pod)).take(1);
+        let worker = pods.iter().find(|pod| is_ray_worker(pod));
+        objects.extend(head.chain(std::iter::repeat_n(worker, workers).flatten()).cloned());
+        objects
+    };
+    let made = create_objects(cluster, of("vision", 10), |_| containers(0)).await;
+    cluster.wait_for_running("tune-", 11).await;
+    delete_all(cluster, &made).await;
+
+    let limits = json!({"resources": {"cpu": {"quota": 2_000, "limit": 2_000, "overQuotaWeight": 1}}});
+    let free = json!({"quota": -1, "limit": -1, "overQuotaWeight": 1});
+    cluster.create_queue_under(Some("teams"), "two-cores", &free, limits).await;
+    let made = create_objects(cluster, of("two-cores", 3), |pod| {
+        let mut own = containers(0);
+        let cpu = if is_ray_worker(pod) { json!({"requests": {"cpu": "1"}}) } else { json!({}) };
+        own[0]["resources"] = cpu;
+        own
+    })
+    .await;
+    cluster.wait_for_running("tune-", 3).await;
+    cluster.sleep(Duration::from_secs(3)).await;
+    let pods = cluster.list(&POD).await;
+    assert_eq!((pods.len(), cluster.running("tune-").await), (4, 3), "{}", cluster.dump().await);
+    let waiting: Vec<&Value> =
+        pods.iter().filter(|pod| object::str_at(pod, "/spec/nodeName").is_empty()).collect();
+    assert!(matches!(&*waiting, [pod] if is_ray_worker(pod)), "the head and two workers run: {waiting:#?}");
+    delete_all(cluster, &made).await;
+}
+
+fn is_ray_worker(pod: &Value) -> bool {
+    pod["metadata"]["labels"]["ray.io/node-type"] == "worker"
+}
+
+/// spark-01: a driver and four executors, all in one group.
+async fn spark_executors<B>(cluster: &TestCluster<B>) {
+    let (_, pods) = objects_and_pods("pod/spark-submit");
+    let is_driver = |pod: &&Value| pod["metadata"]["labels"]["spark-role"] == "driver";
+    let executor = pods.iter().find(|pod| !is_driver(pod)).unwrap();
+    let mut objects: Vec<Value> = pods.iter().filter(is_driver).take(1).cloned().collect();
+    for number in 1..=4 {
+        let mut pod = executor.clone();
+        pod["metadata"]["name"] = json!(format!("etl-exec-{number}"));
+        objects.push(pod);
+    }
+    let made = create_objects(cluster, objects, |_| containers(1)).await;
+    cluster.wait_for_running("etl-", 5).await;
+    let groups = cluster.list(&POD_GROUP).await;
+    assert_eq!(groups.len(), 1, "{groups:#?}");
+    delete_all(cluster, &made).await;
+}
+
+/// The objects of a workload, and its pods.
+fn objects_and_pods(name: &str) -> (Vec<Value>, Vec<Value>) {
+    let all = case(name).objects_with_pods().unwrap();
+    let (pods, objects) = all.into_iter().partition(|value| *object::kind(value) == *"Pod");
+    (objects, pods)
+}
+
+fn containers(gpus: u32) -> Value {
+    PodBuilder::new("x", "vision", gpus).object["spec"]["containers"].clone()
+}
+
+async fn delete_all<B>(cluster: &TestCluster<B>, made: &[(ResourceKind, String)]) {
+    for (kind, name) in made.iter().rev() {
+        cluster.delete(kind, name).await;
+    }
+    nothing_is_left(cluster).await;
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
@@ -320,8 +456,17 @@ async fn create_all<B>(cluster: &TestCluster<B>, case: &Case) -> Vec<(ResourceKi
 
 /// Creates a workload, what its controller makes of it, and its pods, each with some GPUs; returns what was made.
 async fn create_with<B>(cluster: &TestCluster<B>, case: &Case, gpus: u32) -> Vec<(ResourceKind, String)> {
+    create_objects(cluster, case.objects_with_pods().unwrap(), |_| containers(gpus)).await
+}
+
+/// Creates these objects, each pod with these containers; returns what was made.
+async fn create_objects<B>(
+    cluster: &TestCluster<B>,
+    objects: Vec<Value>,
+    containers: impl Fn(&Value) -> Value,
+) -> Vec<(ResourceKind, String)> {
     let mut made: Vec<(ResourceKind, Value)> = Vec::new();
-    for (number, mut value) in case.objects_with_pods().unwrap().into_iter().enumerate() {
+    for (number, mut value) in objects.into_iter().enumerate() {
         let kind = resource(&value);
         if let Some((_, known)) =
             made.iter().find(|(of, known)| *of == kind && object::name(known) == object::name(&value))
@@ -350,8 +495,7 @@ async fn create_with<B>(cluster: &TestCluster<B>, case: &Case, gpus: u32) -> Vec
         if kind == POD {
             let name = object::name(&value).replace("xxxxx", &format!("{number:05}"));
             value["metadata"]["name"] = json!(name);
-            value["spec"]["containers"] =
-                PodBuilder::new("x", "vision", gpus).object["spec"]["containers"].clone();
+            value["spec"]["containers"] = containers(&value);
             if let Some(spec) = value["spec"].as_object_mut() {
                 spec.remove("nodeName");
             }

@@ -1,11 +1,11 @@
-//! What the adjuster knows of the cluster: pending pods, scaling pods, pod groups and device claims, each reduced to the
-//! fields that [`plan`](super::plan) reads.
+//! What the adjuster knows of the cluster: pending pods, scaling pods, pod groups, bind requests and device claims, each
+//! reduced to the fields that [`plan`](super::plan) reads.
 
 use crate::podgroup::claim;
 use kai_api::pod_group::UnschedulableExplanation;
 use kai_api::share::{Portion, share};
 use kai_api::well_known::{annotation, label, resource};
-use kai_api::{Pod, PodGroup};
+use kai_api::{BindRequest, BindRequestStatus, Pod, PodGroup};
 use kai_object as object;
 use kai_runtime::Key;
 use kai_units::{Quantity, Timestamp};
@@ -28,6 +28,9 @@ pub struct Observed {
     pub scaling: BTreeMap<Key, ScalingPod>,
     /// None where the role does not grant `list` on them.
     pub groups: Option<BTreeMap<Key, Group>>,
+    /// The pods that are being bound, by BindRequest; none for a request that has failed. Empty where the role does not grant
+    /// `list` on them.
+    pub binding: BTreeMap<Key, Option<Key>>,
     /// GPU devices by claim.
     pub claims: BTreeMap<Key, u32>,
 }
@@ -163,6 +166,18 @@ impl Group {
             blocked: blocked.map(str::to_owned),
         }
     }
+}
+
+/// The pod of a BindRequest. One that has failed binds nothing any more: its pod may need a node again.
+pub fn pod_being_bound(request: &BindRequest) -> Option<Key> {
+    let spec = &request.spec;
+    let status = request.status.clone().unwrap_or_default();
+    let failures = status.failed_attempts.unwrap_or(0);
+    let has_failed =
+        status.phase == BindRequestStatus::FAILED && spec.backoff_limit.is_none_or(|limit| failures >= limit);
+    let namespace = request.metadata.namespace.as_deref().unwrap_or_default();
+    (!has_failed && request.metadata.deletion_timestamp.is_none())
+        .then(|| Key::new(namespace, &*spec.pod_name))
 }
 
 /// The GPU devices that a claim requests.

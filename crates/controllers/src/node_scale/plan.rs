@@ -122,14 +122,15 @@ struct Unit<'a> {
 
 pub fn plan(observed: &Observed, limits: &Limits) -> Plan {
     let mut plan = Plan::default();
-    let mut units = units(observed, limits, &mut plan.held_back);
+    let binding: BTreeSet<&Key> = observed.binding.values().flatten().collect();
+    let mut units = units(observed, &binding, limits, &mut plan.held_back);
     units.sort_by(|a, b| (a.created, a.key).cmp(&(b.created, b.key)));
     let eligible: BTreeMap<&Key, &Item<'_>> =
         units.iter().flat_map(|unit| &unit.items).map(|item| (item.key, item)).collect();
     let mut existing: BTreeMap<&Key, Bin<'_>> = BTreeMap::new();
     let mut sources = BTreeSet::new();
     for (key, scaling) in &observed.scaling {
-        match keep(observed, scaling, &eligible, &mut sources) {
+        match keep(observed, &binding, scaling, &eligible, &mut sources) {
             Ok(source) => {
                 existing.extend(source.map(|item| (item.key, Bin::existing(scaling, item))));
                 if !scaling.has_condition && !scaling.is_deleting {
@@ -174,6 +175,7 @@ pub fn plan(observed: &Observed, limits: &Limits) -> Plan {
 /// Whether a scaling pod is needed; its source where that is eligible. The error is the reason of its deletion.
 fn keep<'a, 'i>(
     observed: &Observed,
+    binding: &BTreeSet<&Key>,
     scaling: &ScalingPod,
     eligible: &BTreeMap<&'a Key, &'i Item<'a>>,
     sources: &mut BTreeSet<&'a Key>,
@@ -185,6 +187,9 @@ fn keep<'a, 'i>(
     let Some(pod) = observed.pods.get(source) else { return Err("its pod is bound or gone") };
     if scaling.source_uid.as_ref().is_some_and(|uid| *uid != pod.uid) {
         return Err("its pod is bound or gone");
+    }
+    if binding.contains(source) {
+        return Err("its pod is being bound");
     }
     match pod.state {
         // The scheduler has not reported on it since; the pod may still be unschedulable.
@@ -200,7 +205,12 @@ fn keep<'a, 'i>(
 }
 
 /// The groups with requests that autoscalers do not see, without those that a new node would not help.
-fn units<'a>(observed: &'a Observed, limits: &Limits, held_back: &mut Vec<(Key, HeldBack)>) -> Vec<Unit<'a>> {
+fn units<'a>(
+    observed: &'a Observed,
+    binding: &BTreeSet<&Key>,
+    limits: &Limits,
+    held_back: &mut Vec<(Key, HeldBack)>,
+) -> Vec<Unit<'a>> {
     let mut by_group: BTreeMap<(bool, &Key), Vec<(&Key, &PendingPod)>> = BTreeMap::new();
     for (key, pod) in &observed.pods {
         let exists = |group: &&Key| observed.groups.as_ref().is_some_and(|all| all.contains_key(*group));
@@ -214,7 +224,7 @@ fn units<'a>(observed: &'a Observed, limits: &Limits, held_back: &mut Vec<(Key, 
             Some(groups) if is_group => groups.get(key).map_or(PodGroupOf::Missing, PodGroupOf::Known),
             Some(_) | None => PodGroupOf::Unread,
         };
-        match unit(observed, limits, key, group, &pods) {
+        match unit(observed, binding, limits, key, group, &pods) {
             Ok(unit) => units.extend(unit),
             Err(reason) => held_back.push((key.clone(), reason)),
         }
@@ -234,12 +244,14 @@ enum PodGroupOf<'a> {
 
 fn unit<'a>(
     observed: &Observed,
+    binding: &BTreeSet<&Key>,
     limits: &Limits,
     key: &'a Key,
     group: PodGroupOf<'_>,
     pods: &[(&'a Key, &'a PendingPod)],
 ) -> Result<Option<Unit<'a>>, HeldBack> {
-    let active: Vec<_> = pods.iter().filter(|(_, pod)| pod.state != PendingState::Inactive).collect();
+    let (placed, waiting): (Vec<_>, Vec<_>) = pods.iter().partition(|(key, _)| binding.contains(key));
+    let active: Vec<_> = waiting.into_iter().filter(|(_, pod)| pod.state != PendingState::Inactive).collect();
     let mut items = Vec::new();
     for (key, pod) in &active {
         items.extend(item(observed, limits, key, pod)?);
@@ -252,7 +264,7 @@ fn unit<'a>(
         PodGroupOf::Known(Group { blocked: Some(reason), .. }) => {
             return Err(HeldBack::Queue(reason.clone()));
         }
-        PodGroupOf::Known(group) if !group.is_allocated && active.len() < group.min_member => {
+        PodGroupOf::Known(group) if !group.is_allocated && placed.len() + active.len() < group.min_member => {
             return Err(HeldBack::Incomplete);
         }
         PodGroupOf::Missing => return Err(HeldBack::Incomplete),

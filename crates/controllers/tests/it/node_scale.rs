@@ -1,7 +1,9 @@
 //! The node scale adjuster on the embedded cluster. Tests write the conditions that a scheduler would write.
 
 use super::{Component, TestCluster, builder};
+use kai_api::BindRequest;
 use kai_object as object;
+use kai_runtime::ResourceKind;
 use kai_runtime::api::{DeleteOptions, Part};
 use kai_runtime::kind::{self, Key, POD, SERVICE_ACCOUNT};
 use kai_sim::FaultRates;
@@ -86,6 +88,17 @@ async fn scaling_pod_is_visible_to_autoscalers_and_goes_when_its_pod_is_bound() 
     assert_eq!(names(&test).await, ["default-a"], "one of its pods is pending");
     test.bind("a", "node-1").await;
     until_names(&test, &[]).await;
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn scaling_pod_goes_at_once_when_its_pod_is_being_bound() {
+    let test = cluster().await;
+    unschedulable(&test, "a", "0.5").await;
+    until_names(&test, &["default-a"]).await;
+    let request = json!({"metadata": {"name": "a"}, "spec": {"podName": "a", "selectedNode": "node-1"}});
+    test.create(&ResourceKind::of::<BindRequest>(), request).await;
+    test.sleep(0.1).await;
+    assert_eq!(names(&test).await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]

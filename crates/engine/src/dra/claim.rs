@@ -260,6 +260,8 @@ pub struct Claim {
     pub spec: DeviceClaim,
     /// Consumers that are not pods.
     pub other_consumers: u32,
+    /// All consumers of its object are terminating, or gone.
+    pub releasing: bool,
     /// State of its object.
     pub observed: ClaimState,
     /// State at this point of the cycle.
@@ -286,9 +288,15 @@ impl Claim {
             synthetic: input.synthetic,
             spec: DeviceClaim::build(&input.requests, &input.constraints, inventory, names),
             other_consumers: input.other_consumers,
+            releasing: input.releasing && input.other_consumers == 0,
             state: observed.clone(),
             observed,
         }
+    }
+
+    /// Whether its devices become free when its consumers are gone. A pod that joined them in this cycle keeps them.
+    pub fn is_releasing(&self) -> bool {
+        self.releasing && self.state.reserved_for == self.observed.reserved_for
     }
 
     /// Number of consumers.

@@ -1,7 +1,8 @@
 //! Claims of a cluster, the pods that use them, and the devices they hold.
 //!
 //! Invariant: the use count of a device is the number of claims, and of pods through extended resources, that hold it
-//! without admin access. Every change returns an [`Undo`]; undoing in reverse order restores the state.
+//! without admin access; those of claims whose consumers are all terminating or gone count as releasing too. Every change
+//! returns an [`Undo`]; undoing in reverse order restores the state.
 
 use super::claim::{AllocatedDevice, Allocation, Claim, ClaimState};
 use super::inventory::{DeviceIdx, Inventory};
@@ -65,6 +66,8 @@ pub struct Claims {
     /// Devices that pods hold for extended resources without a claim object.
     extended: BTreeMap<Sym, Arc<Allocation>>,
     in_use: IndexVec<DeviceIdx, u32>,
+    /// The part of `in_use` that ends when the consumers of claims are gone.
+    releasing: IndexVec<DeviceIdx, u32>,
     stale: BTreeSet<ClaimIdx>,
     stale_extended: bool,
 }
@@ -87,6 +90,12 @@ impl Claims {
         self.in_use.get(device).copied().unwrap_or(0)
     }
 
+    /// Whether a device is in use by claims only that are being released.
+    pub fn is_releasing(&self, device: DeviceIdx) -> bool {
+        let releasing = self.releasing.get(device).copied().unwrap_or(0);
+        releasing > 0 && releasing == self.times_in_use(device)
+    }
+
     /// Adds or replaces a claim; its state is that of its object.
     pub fn set(&mut self, input: &ClaimInput, inventory: &mut Inventory, names: &mut Interner) -> ClaimIdx {
         let claim = Claim::build(input, inventory, names);
@@ -105,12 +114,12 @@ impl Claims {
                 claims.push(index);
             }
         }
-        count(&mut self.in_use, claim.state.allocation.as_deref(), Direction::Take);
         if index.index() == self.slots.len() {
             self.slots.push(claim);
         } else {
             self.slots[index] = claim;
         }
+        self.count_claim(index, Direction::Take);
         self.stale.insert(index);
         index
     }
@@ -127,9 +136,9 @@ impl Claims {
 
     /// Removes a claim from every index but that of keys.
     fn vacate(&mut self, index: ClaimIdx) {
+        self.count_claim(index, Direction::Return);
         let claim = &mut self.slots[index];
-        let allocation = std::mem::take(&mut claim.state).allocation;
-        count(&mut self.in_use, allocation.as_deref(), Direction::Return);
+        claim.state = ClaimState::default();
         for pod in claim.owner.iter().chain(claim.observed.reserved_for.first()) {
             if let Some(claims) = self.by_pod.get_mut(pod) {
                 claims.retain(|c| *c != index);
@@ -269,10 +278,20 @@ impl Claims {
 
     /// Replaces a claim's state and returns the previous one.
     pub fn replace(&mut self, claim: ClaimIdx, state: ClaimState) -> ClaimState {
+        self.count_claim(claim, Direction::Return);
         let old = std::mem::replace(&mut self.slots[claim].state, state);
-        count(&mut self.in_use, old.allocation.as_deref(), Direction::Return);
-        count(&mut self.in_use, self.slots[claim].state.allocation.as_deref(), Direction::Take);
+        self.count_claim(claim, Direction::Take);
         old
+    }
+
+    /// Counts the devices of a claim in its state.
+    fn count_claim(&mut self, index: ClaimIdx, direction: Direction) {
+        let claim = &self.slots[index];
+        let allocation = claim.state.allocation.as_deref();
+        count(&mut self.in_use, allocation, direction);
+        if claim.is_releasing() {
+            count(&mut self.releasing, allocation, direction);
+        }
     }
 
     /// Replaces the devices of a pod's extended resources and returns the previous ones.

@@ -28,6 +28,8 @@ pub struct Fit {
     pub claims: Vec<(ClaimIdx, Arc<Allocation>)>,
     /// Allocation for extended resources.
     pub extended: Option<Arc<Allocation>>,
+    /// Some of the devices belong to claims that are being released.
+    pub waits: bool,
 }
 
 /// Checks that do not depend on a node.
@@ -75,7 +77,7 @@ pub fn precheck(
 }
 
 /// Checks one node: allocated claims must be usable from it; unallocated ones, and extended resources, must be
-/// allocatable together.
+/// allocatable together, on devices that become free where too few are.
 pub fn fit(
     claims: &Claims,
     inventory: &Inventory,
@@ -103,8 +105,13 @@ pub fn fit(
     }
     let devices = inventory.on(node.name).ok_or(ClaimRejection::NoDevices)?;
     let in_use = |device| claims.times_in_use(device) > 0;
-    let found = allocate(inventory, in_use, devices, &specs).ok_or(ClaimRejection::NoDevices)?;
+    let now = allocate(inventory, in_use, devices, &specs);
+    let waits = now.is_none();
+    let some_become_free = || devices.devices.iter().any(|device| claims.is_releasing(*device));
+    let stays_in_use = |device| in_use(device) && !claims.is_releasing(device);
+    let later = || some_become_free().then(|| allocate(inventory, stays_in_use, devices, &specs))?;
+    let found = now.or_else(later).ok_or(ClaimRejection::NoDevices)?;
     let mut found = found.into_iter().map(Arc::new);
     let claims = open.into_iter().zip(found.by_ref()).collect();
-    Ok(Fit { claims, extended: extended.and_then(|_| found.next()) })
+    Ok(Fit { claims, extended: extended.and_then(|_| found.next()), waits })
 }

@@ -125,6 +125,8 @@ pub struct ClaimInput {
     pub reserved_for: Vec<String>,
     /// Number of reservations for other objects than pods; they count as consumers.
     pub other_consumers: u32,
+    /// All its consumers are pods that are terminating, or gone: its devices become free without an eviction.
+    pub releasing: bool,
 }
 
 /// One request of a claim.

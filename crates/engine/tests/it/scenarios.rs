@@ -43,6 +43,7 @@ scenarios! {
     bound_volume_restricts_the_nodes_of_its_pod
     cheaper_victims_of_queues_within_quota_are_skipped
     claims_are_allocated_devices
+    claims_of_terminating_pods_become_free_without_another_victim
     claims_require_dynamic_resource_allocation
     config_maps_must_exist
     consolidation_does_not_exceed_the_configured_number_of_groups

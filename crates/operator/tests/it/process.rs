@@ -392,6 +392,7 @@ fn metrics_service_follows_the_leading_scheduler() {
             let leader = schedulers().await.swap_remove(0);
             lead(&installation, object::name(&leader)).await;
             let expected = json!([object::str_at(&leader, "/status/podIP")]);
+            let leads_since = tokio::time::Instant::now();
             installation
                 .wait_until("the leader is the only endpoint", async || {
                     let slice =
@@ -400,6 +401,7 @@ fn metrics_service_follows_the_leading_scheduler() {
                     endpoints.len() == 1 && endpoints[0]["addresses"] == expected
                 })
                 .await;
+            assert!(leads_since.elapsed() < Duration::from_mins(1), "{:?}", leads_since.elapsed());
             let key = kai_runtime::key_of(&leader);
             let now = DeleteOptions { grace_seconds: Some(0), ..DeleteOptions::default() };
             installation.api().delete_dynamic(&kind::POD, &key, &now).await.unwrap();

@@ -6,8 +6,11 @@ use crate::resources::POD_GROUP;
 use kai_engine::input::{Key, LimitAction};
 use kai_engine::outcome::{LimitNotice, TimeLimitNotices};
 use kai_runtime::event::{Event, EventType, Regarding};
-use kai_units::{Timestamp, duration};
+use kai_units::{Span, Timestamp, duration};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Time without a scheduler, at most: what happened earlier was reported by its predecessor.
+const OUTAGE: Span = Span::from_secs(60);
 
 impl SchedulerLoop {
     /// Handles the notices of a cycle; returns the groups whose annotations are to be written.
@@ -31,12 +34,18 @@ impl SchedulerLoop {
             self.report_limit(&notice.group, "MaxRuntimeReached", message);
         }
         let exceeded: BTreeSet<Key> = notices.exceeded.iter().map(|notice| notice.group.clone()).collect();
-        for notice in notices.exceeded.iter().filter(|notice| !self.beyond_limits.contains(&notice.group)) {
+        let known = self.beyond_limits.take();
+        let is_reported = |notice: &&LimitNotice| match &known {
+            Some(known) => known.contains(&notice.group),
+            // By an earlier process, unless that ended at about this time.
+            None => (now - notice.reached).0 > notice.limit.grace.0.saturating_add(OUTAGE.0),
+        };
+        for notice in notices.exceeded.iter().filter(|notice| !is_reported(notice)) {
             self.metrics.max_runtime_reached.with_label_values(&["preemptible"]).inc();
             let message = format!("The workload reached {}: it is preemptible", limit_of(notice));
             self.report_limit(&notice.group, "MaxRuntimeReached", message);
         }
-        self.beyond_limits = exceeded;
+        self.beyond_limits = Some(exceeded);
         annotated
     }
 

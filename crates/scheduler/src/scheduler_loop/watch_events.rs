@@ -243,7 +243,9 @@ impl SchedulerLoop {
             self.timers.set_group(key, GroupTimes::default());
             self.annotations.forget(key);
             self.backoff.forget(key);
-            self.beyond_limits.remove(key);
+            if let Some(known) = &mut self.beyond_limits {
+                known.remove(key);
+            }
             self.reporter.with_conditions.remove(key);
             self.reporter.pending.remove(key);
             self.reporter.versions.groups.remove(key);

@@ -1,7 +1,7 @@
 //! Polls the current source of historical usage. The source can be replaced while the scheduler runs.
 
 use super::ledger::Ledger;
-use super::ledger::keeper::Keeper;
+use super::ledger::keeper::{Inherited, Keeper};
 use super::{Source, Usage};
 use crate::metrics::UsageSource;
 use kai_clock::Clock;
@@ -49,10 +49,12 @@ impl Feed {
         metrics: &UsageSource,
         publish: impl Fn(Usage),
     ) {
+        let mut inherited = Inherited::default();
         loop {
             let generation = self.generation.get();
             let Current { source, ledger } = self.current.lock().clone();
-            let mut keeper = ledger.map(|ledger| Keeper::new(api.clone(), name.clone(), ledger));
+            let mut keeper = ledger
+                .map(|ledger| Keeper::new(api.clone(), name.clone(), ledger, std::mem::take(&mut inherited)));
             let poll = async {
                 match source {
                     Some(source) => source.poll(keeper.as_mut(), clock, metrics, &publish).await,
@@ -65,9 +67,9 @@ impl Feed {
                 () = poll => {}
             }
             metrics.stale.set(0);
-            // The ledger of the next source begins with what this one knows.
-            if let Some(keeper) = &mut keeper {
-                keeper.finish(metrics).await;
+            // The ledger of the next source begins with what this one knows, and is saved when that is due.
+            if let Some(keeper) = keeper {
+                inherited = keeper.finish();
             }
         }
     }

@@ -47,7 +47,7 @@ pub(super) fn device_class(entry: &Entry) -> Delta {
     })
 }
 
-/// `NAME class=C [count=2|all] [queue=Q] [holds=DRIVER/POOL/DEVICE] [for=POD]`
+/// `NAME class=C [count=2|all] [queue=Q] [holds=DRIVER/POOL/DEVICE] [for=POD] [releasing]`
 pub(super) fn claim(entry: &Entry) -> Result<Delta> {
     let mut claim = ClaimInput { key: key(&entry.words[0]), ..ClaimInput::default() };
     claim.uid = format!("claim-{}", claim.key.name);
@@ -60,6 +60,7 @@ pub(super) fn claim(entry: &Entry) -> Result<Delta> {
             ("queue", queue) => claim.queue_label = Some(queue.to_owned()),
             ("for", pod) => claim.reserved_for.push(pod.to_owned()),
             ("owner", pod) => claim.owner_pod = Some(pod.to_owned()),
+            ("releasing", _) => claim.releasing = true,
             ("holds", device) => {
                 let mut parts = device.rsplitn(3, '/').map(str::to_owned);
                 let mut next = || parts.next().with_context(|| format!("`{device}` is not a device"));

@@ -21,6 +21,8 @@ const NAMESPACE: &str = "bench";
 const WORKERS: usize = 8;
 /// How often a request is tried anew that the server has no time for.
 const ATTEMPTS: usize = 20;
+/// Nodes of a zone.
+pub(super) const ZONE_NODES: usize = 128;
 const MERGE: &str = "application/merge-patch+json";
 
 /// A server to be filled.
@@ -146,10 +148,10 @@ impl Load {
     pub(super) async fn make_nodes(&self, count: usize) -> Result<()> {
         self.many(count, |mut connection, number| async move {
             let name = format!("node-{number:05}");
-            let labels = json!({
-                "kubernetes.io/hostname": name, "topology.kubernetes.io/rack": format!("rack-{}", number / 2),
-                "nvidia.com/gpu.count": "8", "nvidia.com/gpu.memory": "81559",
-            });
+            let mut labels = location(number);
+            labels["kubernetes.io/hostname"] = Value::from(name.as_str());
+            labels["nvidia.com/gpu.count"] = Value::from("8");
+            labels["nvidia.com/gpu.memory"] = Value::from("81559");
             connection.post("/api/v1/nodes", &json!({"metadata": {"name": name, "labels": labels}})).await?;
             let has = json!({"cpu": "128", "memory": "1024Gi", "pods": "250", "nvidia.com/gpu": "8"});
             let ready = json!({"type": "Ready", "status": "True", "reason": "Up", "message": "up"});
@@ -161,6 +163,21 @@ impl Load {
             connection
                 .send(&Method::PATCH, &format!("/api/v1/nodes/{name}"), MERGE, Some(&untainted))
                 .await?;
+            if code.is_success() { Ok(connection) } else { Err(anyhow!("{path}: {code} {answer}")) }
+        })
+        .await
+    }
+
+    /// Labels existing nodes with their location, in the order of the server.
+    pub(super) async fn locate_nodes(&self) -> Result<()> {
+        let listed: Value = serde_json::from_str(&self.text("/api/v1/nodes").await?)?;
+        let nodes = listed["items"].as_array().cloned().unwrap_or_default();
+        let names: Vec<String> = nodes.iter().map(|node| kai_object::name(node).to_owned()).collect();
+        let names = &names;
+        self.many(names.len(), |mut connection, number| async move {
+            let path = format!("/api/v1/nodes/{}", names[number]);
+            let labels = json!({"metadata": {"labels": location(number)}});
+            let (code, answer) = connection.send(&Method::PATCH, &path, MERGE, Some(&labels)).await?;
             if code.is_success() { Ok(connection) } else { Err(anyhow!("{path}: {code} {answer}")) }
         })
         .await
@@ -327,6 +344,16 @@ impl Connection<'_> {
     }
 }
 
+/// Labels of a node: two nodes in a rack, eight racks in a block, eight blocks in a zone, as in KAI's scale tests.
+fn location(number: usize) -> Value {
+    let (rack, block, zone) = (number / 2, number / 16, number / ZONE_NODES);
+    json!({
+        "topology.kubernetes.io/rack": format!("rack-{rack}"),
+        "topology.kubernetes.io/block": format!("block-{block}"),
+        "topology.kubernetes.io/zone": format!("zone-{zone}"),
+    })
+}
+
 pub(super) fn pods_path() -> String {
     format!("/api/v1/namespaces/{NAMESPACE}/pods")
 }
@@ -341,4 +368,20 @@ fn pod(name: &str, number: usize) -> Value {
             "containers": [{"name": "main", "image": "x", "resources": resources}],
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn nodes_are_in_two_per_rack_eight_racks_per_block_and_eight_blocks_per_zone() {
+        let locations: Vec<Value> = (0..512).map(location).collect();
+        for (level, count) in [("rack", 256), ("block", 32), ("zone", 4)] {
+            let label = format!("topology.kubernetes.io/{level}");
+            let domains: BTreeSet<String> = locations.iter().map(|node| node[&label].to_string()).collect();
+            assert_eq!(domains.len(), count, "{level}");
+        }
+    }
 }

@@ -85,9 +85,8 @@ impl Processes {
     /// Starts all of them; what they log goes to a file each.
     pub(super) fn start(binary: &Path, kubeconfig: &Path, logs: &Path) -> Result<Self> {
         let mut children = Vec::new();
-        for (name, flags) in COMPONENTS {
-            let flags = [&["--qps=-1"][..], flags].concat();
-            children.push(Child::component(binary, kubeconfig, logs, name, &flags)?);
+        for (name, _) in COMPONENTS {
+            children.push(start(binary, kubeconfig, logs, name)?);
         }
         Ok(Self { children })
     }
@@ -107,6 +106,23 @@ impl Processes {
         Ok(())
     }
 
+    /// Ends one of them.
+    pub(super) fn end(&mut self, name: &str) {
+        self.children.retain(|(child, _)| child.name != name);
+    }
+
+    /// Starts one of them and waits until it is ready.
+    pub(super) async fn add(
+        &mut self,
+        binary: &Path,
+        kubeconfig: &Path,
+        logs: &Path,
+        name: &'static str,
+    ) -> Result<()> {
+        self.children.push(start(binary, kubeconfig, logs, name)?);
+        self.ready().await
+    }
+
     /// What each has used so far.
     pub(super) fn usage(&self) -> Result<Vec<(&'static str, Usage)>> {
         self.children
@@ -117,6 +133,11 @@ impl Processes {
             })
             .collect()
     }
+}
+
+fn start(binary: &Path, kubeconfig: &Path, logs: &Path, name: &'static str) -> Result<(Child, u16)> {
+    let own = COMPONENTS.iter().find(|(known, _)| *known == name).map_or(&[][..], |(_, flags)| flags);
+    Child::component(binary, kubeconfig, logs, name, &[&["--qps=-1"][..], own].concat())
 }
 
 pub(in crate::bench) fn is_ready(port: u16) -> bool {

@@ -1,20 +1,23 @@
 //! KAI's scale tests: large gangs, full clusters and reclaim, with KAI's published times beside ours.
 //!
 //! Pods are created directly, with a grace period of 0, so that the same load runs on a real kube-apiserver without kubelets.
-//! The clock starts with the first object of the measured step; KAI's starts when all objects exist and the scheduler is
-//! switched on. A victim has no owner that would create it again.
+//! Where KAI's tests switch the scheduler off until all objects exist, the scheduler's process is started then, and the clock
+//! with it (scale-01, 02, 03 and 05). In the others the clock starts with the first object of the measured step.
+//! A victim has no owner that would create it again.
 
-use super::load::{Load, pods_path};
-use super::{PATIENCE, Started, start_embedded, start_real};
+use super::load::{Load, ZONE_NODES, pods_path};
+use super::processes::{Child, Processes};
+use super::{PATIENCE, Started, start_real, start_up};
 use crate::bench::page::{self, Part};
 use crate::repository::Repository;
 use anyhow::{Context, Result, bail};
 use http::Method;
 use kai_clock::Stopwatch;
+use kai_kubetest::control_plane::ControlPlane;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Id, what is measured, and what KAI published for 500 nodes (main, 2026-07-03).
@@ -33,6 +36,11 @@ const SPECS: [(&str, &str, &str); 13] = [
     ("scale-12", "a gang of all GPUs reclaims a cluster full of 8-GPU pods", "85 s"),
     ("scale-13", "90 gangs each of 1, 2, 4 … 256 pods of 8 GPUs that end by themselves", "5099 s"),
 ];
+/// These have one pod for each node of whole zones.
+const WHOLE_ZONES: [&str; 2] = ["scale-01", "scale-02"];
+const SCHEDULER: &str = "scheduler";
+/// Longer than the pod grouper waits before it assigns pods to their groups.
+const GROUPING: Duration = Duration::from_secs(20);
 /// How often a state is polled.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -42,7 +50,7 @@ pub(in crate::bench) struct Args {
     /// Nodes of eight GPUs.
     #[arg(long, default_value_t = 500)]
     nodes: usize,
-    /// On the embedded server: everything in one process.
+    /// On the embedded server, with simulated kubelets.
     #[arg(long)]
     embedded: bool,
     /// Only these; without it all but scale-13, which takes long and needs `--embedded`.
@@ -64,7 +72,17 @@ struct World {
     load: Load,
     nodes: usize,
     burst_gangs: usize,
-    _processes: Started,
+    processes: tokio::sync::Mutex<Processes>,
+    binary: PathBuf,
+    kubeconfig: PathBuf,
+    logs: PathBuf,
+    _server: Server,
+}
+
+/// What the components are connected to.
+enum Server {
+    Real { _plane: Box<ControlPlane> },
+    Embedded { _up: Child },
 }
 
 pub(in crate::bench) fn run(repository: &Repository, args: &Args) -> Result<()> {
@@ -84,13 +102,7 @@ pub(in crate::bench) fn run(repository: &Repository, args: &Args) -> Result<()> 
         let mut measured = Vec::new();
         for (id, ..) in SPECS.iter().filter(|(id, ..)| is_selected(id)) {
             // A fresh cluster each: nothing of an earlier run counts.
-            let (load, processes) = if args.embedded {
-                start_embedded(&binary, &scratch, args.nodes).await?
-            } else {
-                start_real(repository, &binary, &scratch, args.nodes).await?
-            };
-            let world =
-                World { load, nodes: args.nodes, burst_gangs: args.burst_gangs, _processes: processes };
+            let world = World::start(repository, &binary, &scratch, args, id).await?;
             world.prepare().await?;
             let seconds = tokio::time::timeout(PATIENCE, world.measure(id)).await;
             let seconds = seconds.with_context(|| format!("{id} takes longer than {PATIENCE:?}"))??;
@@ -113,8 +125,8 @@ fn report(measured: &[(&str, f64)], nodes: usize, embedded: bool) -> String {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split(' ').next().unwrap_or_default().to_owned();
     let mut text = format!(
-        "KAI's scale tests on {nodes} nodes of eight GPUs, on {server}; KAI's published times are for 500 nodes on a real \
-         cluster. Two cores; the load of the machine was {load}. Written by `cargo xtask bench scale{flag} --nodes \
+        "KAI's scale tests on {nodes} nodes of eight GPUs (scale-01 and 02 on whole zones of 128), on {server}; KAI's \
+         published times are for 500 nodes on a real cluster. Two cores; the load of the machine was {load}. Written by `cargo xtask bench scale{flag} --nodes \
          {nodes} --write`.\n\n| id | measured | seconds | KAI |\n|---|---|---|---|\n"
     );
     for (id, seconds) in measured {
@@ -125,6 +137,40 @@ fn report(measured: &[(&str, f64)], nodes: usize, embedded: bool) -> String {
 }
 
 impl World {
+    async fn start(
+        repository: &Repository,
+        binary: &Path,
+        logs: &Path,
+        args: &Args,
+        id: &str,
+    ) -> Result<Self> {
+        let nodes =
+            if WHOLE_ZONES.contains(&id) { args.nodes.next_multiple_of(ZONE_NODES) } else { args.nodes };
+        let (load, server, processes, kubeconfig) = if args.embedded {
+            let kubeconfig = logs.join("kubeconfig");
+            let (load, up) = start_up(binary, &kubeconfig, nodes, &["--no-scheduler"]).await?;
+            load.locate_nodes().await?;
+            let processes = Processes::start(binary, &kubeconfig, logs)?;
+            processes.ready().await?;
+            (load, Server::Embedded { _up: up }, processes, kubeconfig)
+        } else {
+            let (load, started) = start_real(repository, binary, logs, nodes).await?;
+            let Started::Real(plane, processes) = started else { bail!("the components are processes") };
+            let kubeconfig = plane.kubeconfig_file();
+            (load, Server::Real { _plane: plane }, processes, kubeconfig)
+        };
+        Ok(Self {
+            load,
+            nodes,
+            burst_gangs: args.burst_gangs,
+            processes: tokio::sync::Mutex::new(processes),
+            binary: binary.to_owned(),
+            kubeconfig,
+            logs: logs.to_owned(),
+            _server: server,
+        })
+    }
+
     /// Queues: `filler` has no quota, `other` owns everything, `closed` may have nothing; `stubborn` is for scale-06.
     async fn prepare(&self) -> Result<()> {
         let all = 8 * self.nodes;
@@ -145,8 +191,13 @@ impl World {
             });
             connection.post("/apis/scheduling.run.ai/v2/queues", &queue).await?;
         }
-        let levels =
-            json!([{"nodeLabel": "topology.kubernetes.io/rack"}, {"nodeLabel": "kubernetes.io/hostname"}]);
+        let levels = [
+            "topology.kubernetes.io/zone",
+            "topology.kubernetes.io/block",
+            "topology.kubernetes.io/rack",
+            "kubernetes.io/hostname",
+        ]
+        .map(|label| json!({"nodeLabel": label}));
         let topology = json!({
             "apiVersion": "kai.scheduler/v1alpha1", "kind": "Topology", "metadata": {"name": "racks"},
             "spec": {"levels": levels},
@@ -158,17 +209,16 @@ impl World {
     async fn measure(&self, id: &str) -> Result<f64> {
         let all = 8 * self.nodes;
         match id {
-            "scale-01" => {
-                self.timed("gang-", self.nodes, self.gang("gang", "other", self.nodes, 2, Some("racks")))
-                    .await
+            "scale-01" | "scale-02" => {
+                let topology = (id == "scale-01").then_some("racks");
+                let gang = self.gang("gang", "other", self.nodes, 2, topology);
+                self.timed_from_start("gang-", self.nodes, gang).await
             }
-            "scale-02" => {
-                self.timed("gang-", self.nodes, self.gang("gang", "other", self.nodes, 2, None)).await
-            }
-            "scale-03" | "scale-04" => self.timed("job-", all, self.singles("job", "other", all, 1)).await,
+            "scale-03" => self.timed_from_start("job-", all, self.singles("job", "other", all, 1)).await,
+            "scale-04" => self.timed("job-", all, self.singles("job", "other", all, 1)).await,
             "scale-05" => {
                 self.singles("stuck", "closed", 400, 1).await?;
-                self.timed("job-", all, self.singles("job", "other", all, 1)).await
+                self.timed_from_start("job-", all, self.singles("job", "other", all, 1)).await
             }
             "scale-06" => self.time_to_unschedulable().await,
             "scale-11" => self.fragmented().await,
@@ -269,6 +319,25 @@ impl World {
             Ok(())
         };
         self.timed("gang", count * pods, create).await
+    }
+
+    /// Seconds from the start of the scheduler until so many pods with this name prefix are bound. It does not run while
+    /// `create` makes them, and the other components get the time to group them.
+    async fn timed_from_start(
+        &self,
+        prefix: &str,
+        count: usize,
+        create: impl Future<Output = Result<()>>,
+    ) -> Result<f64> {
+        let mut processes = self.processes.lock().await;
+        processes.end(SCHEDULER);
+        create.await?;
+        tokio::time::sleep(GROUPING).await;
+        let mut watch = self.load.watch().await?;
+        let time = Stopwatch::start();
+        let start = processes.add(&self.binary, &self.kubeconfig, &self.logs, SCHEDULER);
+        tokio::try_join!(start, self.wait(&mut watch, prefix, count))?;
+        Ok(time.elapsed().as_secs_f64())
     }
 
     /// Seconds from the beginning of `create` until so many pods with this name prefix are bound.

@@ -4,16 +4,21 @@
 //! nominated node. Their requests and node selectors are placed together, on free capacity first; the rest gets new nodes.
 //! Annotations and device claims are not read. Scale-down: a node of its own with less than half of its GPUs in use is
 //! drained by evictions, unless one of its pods is annotated with `karpenter.sh/do-not-disrupt`, and deleted when it is empty.
+//! [`record`] keeps every state of the cluster, so that a test can ask how many nodes a look at any of them would have caused.
 //! Not here: prices, node types, daemon sets, disruption budgets of Karpenter's node pools.
 
 use kai_clock::Clock;
 use kai_object as object;
 use kai_runtime::api::{Api, DeleteOptions};
-use kai_runtime::kind::{Key, NODE, POD};
+use kai_runtime::health::Health;
+use kai_runtime::kind::{Key, NODE, POD, RESOURCE_SLICE};
+use kai_runtime::watch::{self, Source, WatchEvent};
 use kai_sim::{NodeGroup, node};
 use kai_units::{Quantity, Timestamp};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -70,40 +75,19 @@ impl Autoscaler {
         pods.into_iter().filter(|pod| !object::is_terminal(pod) && !object::is_deleting(pod)).collect()
     }
 
-    /// How many nodes the unschedulable pods need besides the free capacity.
     async fn missing_nodes(&self) -> usize {
-        let (pods, nodes) = (self.pods().await, self.api.list_dynamic(&NODE, "").await.unwrap().items);
-        let mut free: Vec<(Value, Amounts)> = nodes
-            .into_iter()
-            .map(|node| {
-                let mut amounts = amounts(&node["status"]["allocatable"]);
-                for pod in on_node(&pods, object::name(&node)) {
-                    take(&mut amounts, &requests(pod));
-                }
-                (node["metadata"]["labels"].clone(), amounts)
-            })
-            .collect();
-        let new = node::node(&self.template, 0, &self.clock.time());
-        let (labels, size) = (new["metadata"]["labels"].clone(), amounts(&new["status"]["allocatable"]));
-        let existing = free.len();
-        for pod in pods.iter().filter(|pod| is_unschedulable(pod)) {
-            let wanted = requests(pod);
-            let fits = |(labels, free): &(Value, Amounts)| selects(pod, labels) && covers(free, &wanted);
-            if let Some((_, free)) = free.iter_mut().find(|entry| fits(entry)) {
-                take(free, &wanted);
-            } else if fits(&(labels.clone(), size.clone())) {
-                let mut left = size.clone();
-                take(&mut left, &wanted);
-                free.push((labels.clone(), left));
-            }
-        }
-        free.len() - existing
+        let nodes = self.api.list_dynamic(&NODE, "").await.unwrap().items;
+        missing_nodes(&self.pods().await, &nodes, &self.template)
     }
 
     async fn add_node(&self, number: usize) {
         let mut new = node::node(&self.template, number, &self.clock.time());
         new["metadata"]["labels"][OWN] = json!("true");
-        self.api.create_dynamic(&NODE, "", &new).await.unwrap();
+        let new = self.api.create_dynamic(&NODE, "", &new).await.unwrap();
+        if self.template.dra {
+            let slice = node::slice(&self.template, &new);
+            self.api.create_dynamic(&RESOURCE_SLICE, "", &slice).await.unwrap();
+        }
     }
 
     async fn remove_nodes(&self) {
@@ -137,6 +121,111 @@ impl Autoscaler {
                 let _ = self.api.send("POST", &path, Some(("application/json", &eviction))).await;
             }
         }
+    }
+}
+
+/// How many nodes the unschedulable pods need besides the free capacity.
+fn missing_nodes(pods: &[Value], nodes: &[Value], template: &NodeGroup) -> usize {
+    // The provider knows the GPUs of a machine, however its node publishes them.
+    let new = node::node(&NodeGroup { dra: false, ..template.clone() }, 0, "");
+    let (labels, size) = (new["metadata"]["labels"].clone(), amounts(&new["status"]["allocatable"]));
+    let capacity = |node: &Value| {
+        let is_own = node["metadata"]["labels"].get(OWN).is_some();
+        // Until its GPUs are published and used, a node of its own has what was ordered.
+        let is_fresh = is_own && on_node(pods, object::name(node)).next().is_none();
+        if is_fresh { size.clone() } else { amounts(&node["status"]["allocatable"]) }
+    };
+    let with_free = |node: &Value| {
+        let mut amounts = capacity(node);
+        for pod in on_node(pods, object::name(node)) {
+            take(&mut amounts, &requests(pod));
+        }
+        (node["metadata"]["labels"].clone(), amounts)
+    };
+    let mut free: Vec<(Value, Amounts)> = nodes.iter().map(with_free).collect();
+    for pod in pods.iter().filter(|pod| is_unschedulable(pod)) {
+        let wanted = requests(pod);
+        let fits = |(labels, free): &(Value, Amounts)| selects(pod, labels) && covers(free, &wanted);
+        if let Some((_, free)) = free.iter_mut().find(|entry| fits(entry)) {
+            take(free, &wanted);
+        } else if fits(&(labels.clone(), size.clone())) {
+            let mut left = size.clone();
+            take(&mut left, &wanted);
+            free.push((labels.clone(), left));
+        }
+    }
+    free.len() - nodes.len()
+}
+
+/// Every change of pods and nodes while it lives.
+pub(crate) struct Recording {
+    changes: Arc<Mutex<BTreeMap<u64, Change>>>,
+    _watches: JoinSet<()>,
+}
+
+struct Change {
+    is_node: bool,
+    is_deletion: bool,
+    object: Value,
+}
+
+/// Watches all pods and nodes. The embedded API server counts revisions of all objects together, so that they order the
+/// changes of both kinds.
+pub(crate) fn record(api: &Api) -> Recording {
+    let changes: Arc<Mutex<BTreeMap<u64, Change>>> = Arc::default();
+    let mut watches = JoinSet::new();
+    for kind in [POD, NODE] {
+        let (api, changes, is_node) = (api.clone(), Arc::clone(&changes), kind == NODE);
+        watches.spawn(async move {
+            let health = Health::default().watch("recorded");
+            let store = |object: Value, is_deletion: bool| {
+                let revision = object::meta_str(&object, "resourceVersion").parse().unwrap();
+                changes.lock().insert(revision, Change { is_node, is_deletion, object });
+            };
+            let handle = |event: WatchEvent<Value>| match event {
+                WatchEvent::Listed(objects, _) => objects.into_iter().for_each(|object| store(object, false)),
+                WatchEvent::Applied(object) => store(object, false),
+                WatchEvent::Deleted(object) => store(object, true),
+                WatchEvent::Invalid(_) | WatchEvent::Denied => panic!("the watch is not readable"),
+            };
+            watch::list_and_watch_as(&api, &Source::all(kind), &health, |object: Value| object, handle).await;
+        });
+    }
+    Recording { changes, _watches: watches }
+}
+
+impl Recording {
+    /// The most nodes that there would be if the autoscaler had looked at the cluster after any one of the changes, and
+    /// the pods and nodes at that time.
+    pub(crate) fn most_nodes(&self, template: &NodeGroup) -> (usize, String) {
+        let (mut pods, mut nodes) = (BTreeMap::new(), BTreeMap::new());
+        let mut most = (0, String::new());
+        for (revision, change) in &*self.changes.lock() {
+            let objects = if change.is_node { &mut nodes } else { &mut pods };
+            let key = kai_runtime::key_of(&change.object);
+            if change.is_deletion {
+                objects.remove(&key);
+            } else {
+                objects.insert(key, change.object.clone());
+            }
+            let counts = |pod: &&Value| !object::is_terminal(pod) && !object::is_deleting(pod);
+            let active: Vec<Value> = pods.values().filter(counts).cloned().collect();
+            let existing: Vec<Value> = nodes.values().cloned().collect();
+            let wanted = existing.len() + missing_nodes(&active, &existing, template);
+            if wanted > most.0 {
+                let state = |pod: &Value| {
+                    let node = object::str_at(pod, "/spec/nodeName");
+                    format!(
+                        "\n{} node={node} unschedulable={}",
+                        kai_runtime::key_of(pod),
+                        is_unschedulable(pod)
+                    )
+                };
+                let pods: String = active.iter().map(state).collect();
+                most = (wanted, format!("{} nodes at revision {revision}:{pods}", existing.len()));
+            }
+        }
+        most
     }
 }
 

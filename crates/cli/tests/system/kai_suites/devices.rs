@@ -8,6 +8,7 @@ use kai_object as object;
 use kai_runtime::kind::{DEVICE_CLASS, POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE};
 use kai_sim::{NodeGroup, node};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// Devices of the node.
 const DEVICES: usize = 4;
@@ -51,12 +52,47 @@ async fn clear<B>(cluster: &TestCluster<B>) {
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn claims_are_scheduled_preempted_and_reclaimed() {
-    let cluster = embedded("suite-claims", nodes()).await;
-    claims(&cluster).await;
-    preempt_claim(&cluster).await;
+    claims(&embedded("suite-claims", nodes()).await).await;
 }
 
-/// resource-08 … 10 and reclaim-12, on one node with four devices.
+/// A claim keeps its device until the controllers of the cluster have released it, some time after its pod is gone.
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn preemptor_waits_for_the_device_of_its_victim_and_takes_no_second_one() {
+    let cluster = embedded("suite-claims", nodes()).await;
+    cluster.create_queue("a", -1).await;
+    create_template(&cluster, "one-gpu", "a", 1).await;
+    let (low, high) = (cluster.class(50).await, cluster.class(51).await);
+    for number in 0..DEVICES {
+        let pod = templated(&format!("full-{number}"), &low);
+        let pod = pod.spec_field("terminationGracePeriodSeconds", json!(30));
+        cluster.create_pod(pod.annotation(kai_sim::well_known::STOP_DELAY, "20s")).await;
+    }
+    cluster.wait_for_running("full-", DEVICES).await;
+    cluster.create_pod(templated("winner", &high)).await;
+    cluster
+        .wait_until("a victim is evicted", async || cluster.list(&POD).await.iter().any(object::is_deleting))
+        .await;
+    // The controllers that release and delete claims.
+    let controllers =
+        ["resourceclaim", "garbagecollector"].map(|name| format!("{}/{name}", kai_sim::controllers::CLIENT));
+    let faults = cluster.backend.faults();
+    for name in &controllers {
+        faults.partition(name);
+    }
+    cluster.wait_until("the victim is gone", async || cluster.list(&POD).await.len() == DEVICES).await;
+    cluster.sleep(Duration::from_secs(30)).await;
+    let left = cluster.list(&POD).await;
+    let is_kept = |pod: &&Value| object::name(pod).starts_with("full-") && !object::is_deleting(pod);
+    assert_eq!(left.iter().filter(is_kept).count(), DEVICES - 1, "{}", cluster.dump().await);
+    assert_eq!(cluster.bound_pods("winner").await, [], "the device is still allocated");
+    for name in &controllers {
+        faults.heal(name);
+    }
+    cluster.wait_for_running("winner", 1).await;
+    cluster.settles("full-", DEVICES - 1, 0).await;
+}
+
+/// resource-08 … 10, reclaim-12 and preempt-08, on one node with four devices.
 pub(crate) async fn claims<B>(cluster: &TestCluster<B>) {
     let class = object::name(&node::device_class()).to_owned();
     cluster.create_queue("a", -1).await;
@@ -76,6 +112,8 @@ pub(crate) async fn claims<B>(cluster: &TestCluster<B>) {
     cluster.wait_for_running("full-", DEVICES).await;
     cluster.waits(templated("one-more", &class)).await;
     clear(cluster).await;
+    preempt_claim(cluster).await;
+    clear(cluster).await;
     reclaim(cluster).await;
 }
 
@@ -83,9 +121,8 @@ fn templated(name: &str, class: &str) -> PodBuilder {
     user(name, "a", "resourceClaimTemplateName", "one-gpu").priority_class(class)
 }
 
-/// preempt-08, after [`claims`]. Not on a real control plane: until its garbage collector has deleted the claim of a victim
-/// that is gone, the device counts as allocated, and a second victim may be evicted.
-async fn preempt_claim(cluster: &TestCluster) {
+/// preempt-08: one victim, however long its claim keeps the device.
+async fn preempt_claim<B>(cluster: &TestCluster<B>) {
     let (low, high) = (cluster.class(50).await, cluster.class(51).await);
     for number in 0..DEVICES {
         cluster.create_pod(templated(&format!("full-{number}"), &low)).await;
@@ -122,9 +159,7 @@ async fn reclaim<B>(cluster: &TestCluster<B>) {
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn devices_provide_extended_resources() {
-    let cluster = embedded("suite-extended", nodes()).await;
-    extended(&cluster).await;
-    preempt_extended(&cluster).await;
+    extended(&embedded("suite-extended", nodes()).await).await;
 }
 
 /// Waits for the claim that the binder makes for the extended resources of a pod.
@@ -144,7 +179,7 @@ async fn has_claim<B>(cluster: &TestCluster<B>, pod: &str) {
         .await;
 }
 
-/// resource-11 … 13, on one node with four devices; one is added.
+/// resource-11 … 13 and preempt-09, on one node with four devices; one is added.
 pub(crate) async fn extended<B>(cluster: &TestCluster<B>) {
     let mut class = node::device_class();
     class["metadata"]["name"] = json!("suite-extended");
@@ -160,6 +195,8 @@ pub(crate) async fn extended<B>(cluster: &TestCluster<B>) {
     cluster.wait_for_running("full-", DEVICES).await;
     cluster.waits(extended_pod(cluster, "one-more", &class)).await;
     clear(cluster).await;
+    preempt_extended(cluster).await;
+    clear(cluster).await;
 
     cluster.add_nodes(NodeGroup { name: "more".to_owned(), ..nodes() }).await;
     let wide = |number: usize| PodBuilder::new(&format!("gang-{number}"), "a", 4);
@@ -173,8 +210,8 @@ fn extended_pod<B>(cluster: &TestCluster<B>, name: &str, class: &str) -> PodBuil
     PodBuilder::new(name, "a", 1).priority_class(class).on_node(&cluster.node_name(1))
 }
 
-/// preempt-09, after [`extended`]. Not on a real control plane, as [`preempt_claim`].
-async fn preempt_extended(cluster: &TestCluster) {
+/// preempt-09: as [`preempt_claim`], with the claim that the binder makes.
+async fn preempt_extended<B>(cluster: &TestCluster<B>) {
     let (low, high) = (cluster.class(50).await, cluster.class(99).await);
     for number in 0..DEVICES {
         cluster.runs(extended_pod(cluster, &format!("full-{number}"), &low)).await;

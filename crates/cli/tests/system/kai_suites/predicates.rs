@@ -4,7 +4,9 @@ use super::embedded;
 use super::steps::cpu_pod;
 use crate::test_cluster::{PodBuilder, TestCluster};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity};
+use kai_api::BindRequest;
 use kai_api::well_known::label;
+use kai_object as object;
 use kai_runtime::kind::{
     CONFIG_MAP, NODE, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, ResourceKind, STORAGE_CLASS, builtin,
 };
@@ -111,6 +113,16 @@ async fn volumes<B>(cluster: &TestCluster<B>) {
         "metadata": {"name": "suite-capacity"}, "storageClassName": "suite-local", "capacity": "1Gi", "nodeTopology": {},
     });
     cluster.create(&capacities, capacity).await;
+    // Half of the capacity: the scheduler decides on a node. No provisioner makes the volume, so the pod is not bound.
+    let small = claim(cluster, "small", "suite-local", "512Mi").await;
+    cluster.create_pod(small).await;
+    cluster
+        .wait_until("a node is chosen for the pod with the small claim", async || {
+            let requests = cluster.list(&ResourceKind::of::<BindRequest>()).await;
+            requests.iter().any(|request| object::str_at(request, "/spec/podName") == "small")
+        })
+        .await;
+    cluster.delete_pod("small").await;
     let huge = claim(cluster, "huge", "suite-local", "2Gi").await;
     cluster.waits(huge).await;
     let unknown = claim(cluster, "classless", "no-such-class", "512Mi").await;

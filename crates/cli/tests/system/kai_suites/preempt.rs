@@ -125,4 +125,6 @@ async fn full_node<B>(cluster: &TestCluster<B>) {
     let tiny = |name: &str, class: &str| cpu_pod(name, "all", "10m").priority_class(class).on_node(&node);
     cluster.fill("tiny", 12, |name| tiny(name, &low)).await;
     assert_eq!(cluster.runs(tiny("winner", &high)).await, node);
+    // Exactly one of the twelve is evicted; the pod that its Job makes instead waits.
+    cluster.settles("tiny-", 11, 1).await;
 }

@@ -1,8 +1,8 @@
 //! Which scaling pods are created, kept and deleted, by small clusters and by a property over random ones.
 
 use super::*;
-use crate::node_scale::observed::claimed_devices;
-use kai_api::{Pod, PodGroup};
+use crate::node_scale::observed::{claimed_devices, pod_being_bound};
+use kai_api::{BindRequest, Pod, PodGroup};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -58,6 +58,18 @@ impl World {
         }))
         .unwrap();
         self.0.groups.get_or_insert_default().insert(key(name), Group::of(&group));
+        self
+    }
+
+    /// A BindRequest for a pod, with this status.
+    #[expect(clippy::needless_pass_by_value, reason = "callers build it in place")]
+    fn bind_request(mut self, pod: &str, status: Value) -> Self {
+        let request: BindRequest = serde_json::from_value(json!({
+            "metadata": {"name": format!("{pod}-request"), "namespace": "team"},
+            "spec": {"podName": pod, "backoffLimit": 2}, "status": status,
+        }))
+        .unwrap();
+        self.0.binding.insert(key(&format!("{pod}-request")), pod_being_bound(&request));
         self
     }
 
@@ -219,6 +231,61 @@ fn existing_scaling_pods_count_and_unneeded_ones_are_deleted() {
     let mut recreated = World::new().fraction("a", "0.5").scaling("a", 1, "");
     recreated.0.scaling.values_mut().for_each(|pod| pod.source_uid = Some("other".to_owned()));
     assert_eq!(recreated.plan().delete[0].reason, "its pod is bound or gone");
+}
+
+#[test]
+fn pod_that_is_being_bound_needs_no_node() {
+    let pair =
+        || World::new().fraction("a", "0.9").fraction("b", "0.9").scaling("a", 1, "").scaling("b", 1, "");
+    assert_eq!(pair().plan(), Plan::default());
+    for status in [
+        json!({}),
+        json!({"phase": "Pending"}),
+        json!({"phase": "Succeeded"}),
+        json!({"phase": "Failed", "failedAttempts": 1}),
+    ] {
+        let plan = pair().bind_request("a", status.clone()).plan();
+        let deleted: Vec<_> = plan.delete.iter().map(|gone| (&*gone.pod.name, gone.reason)).collect();
+        assert_eq!(deleted, [("team-a", "its pod is being bound")], "{status}");
+        assert_eq!(plan.create, [], "{status}");
+    }
+    assert_eq!(World::new().fraction("a", "0.9").bind_request("a", json!({})).created(), []);
+    let failed = pair().bind_request("a", json!({"phase": "Failed", "failedAttempts": 2}));
+    assert_eq!(failed.plan(), Plan::default(), "no attempt follows");
+}
+
+#[test]
+fn pods_of_a_gang_that_are_being_bound_count_towards_its_minimum() {
+    let gang = World::new()
+        .group("g", 2, &[])
+        .member("g-0", "g", "0.9")
+        .member("g-1", "g", "0.9")
+        .member("g-2", "g", "0.9");
+    let two = gang.bind_request("g-0", json!({})).bind_request("g-1", json!({}));
+    assert_eq!(two.created(), made(&[("g-2", 1)]), "the third one has no GPU");
+    assert_eq!(two.held_back(), []);
+}
+
+/// A pod with a part of a GPU and no group of its own is given a group by its name, which may never exist.
+#[test]
+fn implied_group_that_does_not_exist_keeps_no_pod_from_scaling() {
+    let implied = |world: World, name: &str| {
+        world.pod(
+            name,
+            &json!({"gpu-fraction": "0.9"}),
+            json!({"metadata": {"labels": {"kai.scheduler/queue": "a"}}}),
+        )
+    };
+    let world = implied(World::new(), "alone");
+    let pod = &world.0.pods[&key("alone")];
+    let group = pod.group.clone().unwrap();
+    assert!(!pod.names_group, "the group is implied");
+    assert_eq!(world.created(), made(&[("alone", 1)]));
+    // Where it exists, it counts: its queue blocks the pod.
+    let blocked = implied(World::new(), "alone").group(&group.name, 1, &["OverLimit"]);
+    assert_eq!(blocked.held_back(), [HeldBack::Queue("OverLimit".to_owned())]);
+    // One that the pod names, and that does not exist, holds it back.
+    assert_eq!(World::new().member("alone", &group.name, "0.9").held_back(), [HeldBack::Incomplete]);
 }
 
 #[test]

@@ -135,3 +135,38 @@ fn claims_of_one_pod_are_met_together_and_bind_others_to_the_node() {
     assert_eq!(fixture.fit(one, "n0"), Err(ClaimRejection::ElsewhereAllocated));
     assert!(fixture.fit(one, "n1").is_ok());
 }
+
+#[test]
+fn device_of_a_claim_that_is_being_released_is_given_last_and_later() {
+    let mut fixture = TestCluster::with_gpus(&[("n0", 2)]);
+    let held = ClaimInput {
+        allocation: Some(allocated(&[id("n0", "0")])),
+        reserved_for: vec!["gone".into()],
+        releasing: true,
+        ..claim("held", &[exactly("gpus", 1)])
+    };
+    fixture.claim(&held);
+    let own: Vec<ClaimIdx> =
+        ["a", "b", "c"].iter().map(|name| fixture.claim(&claim(name, &[exactly("gpus", 1)]))).collect();
+    let pods: Vec<Sym> = ["a", "b", "c"].iter().map(|name| fixture.pod(name, &[name])).collect();
+    fixture.refresh();
+    let first = fixture.fit(pods[0], "n0").expect("a device is free");
+    assert_eq!((first.waits, first.claims[0].0), (false, own[0]));
+    let _undo = fixture.devices.reserve(pods[0], &first);
+    let second = fixture.fit(pods[1], "n0").expect("a device becomes free");
+    assert!(second.waits);
+    let undo = fixture.devices.reserve(pods[1], &second);
+    assert_eq!(fixture.fit(pods[2], "n0"), Err(ClaimRejection::NoDevices), "it is given once");
+    undo.into_iter().rev().for_each(|undo| fixture.devices.undo(undo));
+    // A pod that joins the consumers of the claim keeps the device.
+    let joined = fixture.pod("joined", &["held"]);
+    let found = fixture.fit(joined, "n0").expect("the claim is allocated");
+    assert!(!found.waits);
+    let undo = fixture.devices.reserve(joined, &found);
+    assert_eq!(fixture.fit(pods[1], "n0"), Err(ClaimRejection::NoDevices));
+    undo.into_iter().rev().for_each(|undo| fixture.devices.undo(undo));
+    assert!(fixture.fit(pods[1], "n0").is_ok());
+    fixture.claim(&ClaimInput { other_consumers: 1, ..held });
+    fixture.refresh();
+    assert_eq!(fixture.fit(pods[1], "n0"), Err(ClaimRejection::NoDevices), "another object uses it");
+}

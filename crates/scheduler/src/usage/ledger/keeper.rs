@@ -35,11 +35,22 @@ pub(crate) struct Keeper {
     last_save: Option<Instant>,
     /// The number of the ConfigMap of each record.
     part_of: BTreeMap<String, usize>,
+    /// Of the keeper before this one, until the ledger is loaded.
+    inherited: Inherited,
+}
+
+/// What a keeper passes on to the next one of the same process, which saves it when that is due.
+#[derive(Debug, Default)]
+pub(crate) struct Inherited {
+    /// Records that were not saved; none is one to remove.
+    unsaved: BTreeMap<String, Option<String>>,
+    last_save: Option<Instant>,
 }
 
 impl Keeper {
-    pub(crate) fn new(api: Api, name: Key, ledger: Arc<Mutex<Ledger>>) -> Self {
-        Self { api, name, ledger, is_loaded: false, last_save: None, part_of: BTreeMap::new() }
+    pub(crate) fn new(api: Api, name: Key, ledger: Arc<Mutex<Ledger>>, inherited: Inherited) -> Self {
+        let last_save = inherited.last_save;
+        Self { api, name, ledger, is_loaded: false, last_save, part_of: BTreeMap::new(), inherited }
     }
 
     /// The usage of all queues. Loads the ledger the first time, and saves it if that is due.
@@ -62,15 +73,13 @@ impl Keeper {
         Ok(usage)
     }
 
-    /// Saves what is known, because another keeper will load it.
-    pub(crate) async fn finish(&mut self, metrics: &UsageSource) {
-        // Nothing may be saved over records that have not been read.
-        if self.is_loaded
-            && let Err(error) = self.save().await
-        {
-            metrics.failures.inc();
-            tracing::warn!(error = &error as &dyn std::error::Error, "the usage ledger was not saved");
+    /// What the next keeper has to know.
+    pub(crate) fn finish(self) -> Inherited {
+        let mut unsaved = self.inherited.unsaved;
+        if self.is_loaded {
+            unsaved = self.ledger.lock().take_unsaved();
         }
+        Inherited { unsaved, last_save: self.last_save }
     }
 
     async fn load(&mut self) -> api::Result<()> {
@@ -84,7 +93,16 @@ impl Keeper {
             self.part_of.extend(data.keys().map(|record| (record.clone(), part)));
             records.extend(data);
         }
-        let invalid = self.ledger.lock().load(records);
+        for (name, text) in &self.inherited.unsaved {
+            match text {
+                Some(text) => drop(records.insert(name.clone(), text.clone())),
+                None => drop(records.remove(name)),
+            }
+        }
+        let mut ledger = self.ledger.lock();
+        let invalid = ledger.load(records);
+        ledger.restore_unsaved(std::mem::take(&mut self.inherited.unsaved).into_keys());
+        drop(ledger);
         if !invalid.is_empty() {
             let (count, records) = (invalid.len(), invalid.into_iter().take(5).collect::<Vec<_>>());
             tracing::warn!(count, ?records, "records of the usage ledger are invalid; their usage is lost");

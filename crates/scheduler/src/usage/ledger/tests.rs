@@ -76,6 +76,50 @@ fn tumbling_window_begins_without_usage() {
 }
 
 #[test]
+fn cron_window_begins_without_usage() {
+    // At midnight; the ledger begins at noon.
+    let mut ledger = ledger(&json!({"windowType": "cron", "cronString": "0 0 * * *"}));
+    observe(&mut ledger, HOUR, &[("a", 8.0)]);
+    assert!(gpu_share(&ledger.usage(at(11 * HOUR)), "a") > 0.9);
+    observe(&mut ledger, 12 * HOUR + 60, &[("a", 4.0)]);
+    let share = gpu_share(&ledger.usage(at(14 * HOUR)), "a");
+    assert!((share - 0.5).abs() < 0.01, "only the part since midnight counts: {share}");
+    observe(&mut ledger, 20 * HOUR, &[("a", 0.0)]);
+    let share = gpu_share(&ledger.usage(at(36 * HOUR - 1)), "a");
+    assert!((share - 0.5 * 8.0 / 24.0).abs() < 0.01, "eight of the 24 hours: {share}");
+}
+
+#[test]
+fn cpu_and_memory_are_kept_beside_gpus_and_survive_saving() {
+    const GIB: f64 = (1_u64 << 30) as f64;
+    let mut ledger = ledger(&json!({"halfLifePeriod": "6h"}));
+    let observe = |ledger: &mut Ledger, now: i64, amounts: Amounts| {
+        let allocations = std::iter::once(Allocation { queue: "a", half_life: None, amounts });
+        ledger.observe(at(now), [64.0, 512.0 * GIB, 8.0], allocations, |_| true);
+    };
+    observe(&mut ledger, 0, [16.0, 256.0 * GIB, 2.0]);
+    observe(&mut ledger, HOUR, [16.0, 256.0 * GIB, 2.0]);
+    let close = |usage: &Usage, expected: [f64; 3]| {
+        let found = usage["a"];
+        assert!(
+            found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-3),
+            "{found:?}"
+        );
+    };
+    close(&ledger.usage(at(2 * HOUR)), [0.25, 0.5, 0.25]);
+    let records = ledger.take_unsaved().into_iter().filter_map(|(name, text)| Some((name, text?)));
+    let config = Config::parse(&json!({"usageParams": {"halfLifePeriod": "6h"}}), |_| None).unwrap();
+    let mut loaded = Ledger::new(&config);
+    assert_eq!(loaded.load(records), [""; 0]);
+    // The CPUs alone are given back.
+    observe(&mut loaded, 2 * HOUR, [0.0, 256.0 * GIB, 2.0]);
+    let usage = loaded.usage(at(8 * HOUR));
+    let [cpu, memory, gpu] = usage["a"];
+    assert!(cpu < 0.2 && cpu > 0.0, "{cpu}");
+    assert!((memory - 0.5).abs() < 1e-3 && (gpu - 0.25).abs() < 1e-3, "{memory} {gpu}");
+}
+
+#[test]
 fn unchanged_allocations_need_no_save() {
     let mut ledger = ledger(&json!({}));
     observe(&mut ledger, 0, &[("a", 4.0)]);
