@@ -28,6 +28,7 @@ pub(crate) const NOT_GRANTED: &[(&str, &str, &str, &str)] = &[
     (name::BINDER, "patch", "persistentvolumes", ""),
     (name::POD_GROUPER, "get", "dynamographdeployments", "nvidia.com"),
     (name::POD_GROUPER, "get", "podgroups", "scheduling.k8s.io"),
+    (name::POD_GROUPER, "list", "topologies", "kai.scheduler"),
     (name::POD_GROUP_CONTROLLER, "create", "events", ""),
     (name::QUEUE_CONTROLLER, "create", "events", ""),
     (name::ADMISSION, "get", "mutatingwebhookconfigurations", "admissionregistration.k8s.io"),
