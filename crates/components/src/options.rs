@@ -195,6 +195,7 @@ pub(crate) fn pod_group_controller(flags: &PodGroupControllerFlags) -> kai_contr
 }
 
 pub(crate) fn queue_controller(flags: &QueueControllerFlags) -> Result<kai_controllers::queue::Options> {
+    check_metric_prefix(&flags.metrics_namespace)?;
     let options = kai_controllers::queue::Options {
         enable_webhook: flags.enable_webhook,
         enable_quota_validation: flags.enable_quota_validation,

@@ -4,7 +4,7 @@
 //! removed, so that a setting that is gone from the `Config`, or a field that KAI's operator or a user wrote, does not
 //! linger. The same rules tell whether a write is needed at all.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// Fields that are removed when the desired object lacks them, and fields whose value is replaced as a whole.
 struct Rules {
@@ -117,7 +117,8 @@ fn fields_hold(
     path: &mut String,
     rules: &Rules,
 ) -> bool {
-    if path == "metadata" && !annotations_hold(current, desired, rules) {
+    let is_metadata = path == "metadata";
+    if is_metadata && !annotations_hold(current, desired, rules) {
         return false;
     }
     let length = path.len();
@@ -135,7 +136,9 @@ fn fields_hold(
         .filter(|field| !desired.contains_key(*field))
         .all(|field| below(field, &mut |path| !rules.decided.contains(&path.as_str())))
         && desired.iter().all(|(field, value)| {
-            if is_absent(current, field, value) {
+            // A map without annotations is not stored.
+            let is_nothing = is_metadata && field == "annotations" && *value == json!({});
+            if is_absent(current, field, value) || is_nothing && !current.contains_key(field) {
                 return true;
             }
             let Some(known) = current.get(field) else { return false };
@@ -221,7 +224,6 @@ fn overlay_fields(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn fields_of_others_stay_and_decided_fields_go() {
