@@ -12,6 +12,7 @@ pub struct Options {
     /// Value of the `app` label of reservation pods.
     pub reservation_app_label: String,
     pub reservation_image: String,
+    pub reservation_image_pull_policy: String,
     /// How long a reservation pod may take to report its GPU.
     pub reservation_timeout: Duration,
     /// Requests and limits of reservation pods besides their GPU.
@@ -49,6 +50,7 @@ impl Default for Options {
             reservation_service_account: name::RESOURCE_RESERVATION.to_owned(),
             reservation_app_label: name::RESOURCE_RESERVATION.to_owned(),
             reservation_image: "registry/local/kai-scheduler/resource-reservation".to_owned(),
+            reservation_image_pull_policy: "IfNotPresent".to_owned(),
             reservation_timeout: Duration::from_secs(40),
             reservation_resources: None,
             reservation_pod_security_context: None,

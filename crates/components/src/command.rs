@@ -15,6 +15,11 @@ use tokio::runtime::Runtime;
 pub trait Program: Debug + Send + Sync {
     /// Runs until a signal ends the process, or until it cannot continue.
     fn run<'a>(&'a self, context: &'a ProgramContext) -> ProgramFuture<'a>;
+
+    /// Why the process would end at once: values that its flags accept and it does not.
+    fn check(&self, _extensions: &Extensions) -> Result<()> {
+        Ok(())
+    }
 }
 
 pub type ProgramFuture<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
@@ -106,6 +111,17 @@ pub fn adapt(mut command: Command, mut typed: Vec<OsString>) -> (Command, Vec<Os
         typed.extend(rewritten);
     }
     (command, typed)
+}
+
+/// Parses the arguments of a component.
+pub(crate) fn parse<'a>(
+    spec: &ComponentSpec,
+    args: impl Iterator<Item = &'a str>,
+) -> Result<Box<dyn Program>, clap::Error> {
+    let command = subcommand(spec).args_override_self(true);
+    let args = go::rewrite(&command, args.map(OsString::from).collect());
+    let typed = std::iter::once(OsString::from(spec.command)).chain(args);
+    (spec.command_line.parse)(&command.try_get_matches_from(typed)?)
 }
 
 fn find(command: &str) -> Option<&'static ComponentSpec> {

@@ -11,6 +11,7 @@ use tracing::level_filters::LevelFilter;
 
 /// Help of flags that KAI has and that do nothing here. A given one is named in a warning at the start.
 pub const NO_EFFECT: &str = "Accepted for compatibility with KAI; has no effect";
+const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 /// Heading in `--help` under which they are listed.
 const COMPATIBILITY: &str = "Flags for compatibility with KAI";
 
@@ -212,6 +213,9 @@ pub struct BinderFlags {
     /// Image of reservation pods.
     #[arg(long, default_value = "registry/local/kai-scheduler/resource-reservation", value_name = "IMAGE")]
     pub resource_reservation_pod_image: String,
+    /// When nodes pull that image: Always, IfNotPresent or Never.
+    #[arg(long, default_value = "IfNotPresent", value_name = "POLICY", value_parser = PULL_POLICIES)]
+    pub resource_reservation_pod_image_pull_policy: String,
     /// Seconds until a reservation pod must have reported its GPU.
     #[arg(long, default_value_t = 40, value_name = "SECONDS")]
     pub resource_reservation_allocation_timeout: u64,
@@ -413,6 +417,9 @@ pub struct NodeScaleAdjusterFlags {
     /// Image of scaling pods, whose program ends at once, as `kai scaling-pod` does.
     #[arg(long, default_value = "registry/local/kai-scheduler/scalingpod", value_name = "IMAGE")]
     pub scaling_pod_image: String,
+    /// When nodes pull that image: Always, IfNotPresent or Never.
+    #[arg(long, default_value = "IfNotPresent", value_name = "POLICY", value_parser = PULL_POLICIES)]
+    pub scaling_pod_image_pull_policy: String,
     /// The part of a GPU that a request for GPU memory counts as.
     #[arg(long, default_value_t = 0.1, value_name = "RATIO")]
     pub gpu_memory_to_fraction_ratio: f64,

@@ -4,6 +4,7 @@
 //! account. The `kai COMPONENT` subcommands ([`command`]), the processes that `kai up` and whole-system tests start
 //! ([`in_process`]) and the manifests in `deploy/rbac` ([`rbac`]) are made from it.
 
+pub mod check;
 pub mod command;
 pub mod config;
 pub mod extensions;

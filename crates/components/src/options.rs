@@ -89,6 +89,7 @@ pub(crate) fn binder(flags: &BinderFlags, own: &BinderPlugins) -> Result<kai_bin
         reservation_service_account: flags.resource_reservation_service_account.clone(),
         reservation_app_label: flags.resource_reservation_app_label.clone(),
         reservation_image: flags.resource_reservation_pod_image.clone(),
+        reservation_image_pull_policy: flags.resource_reservation_pod_image_pull_policy.clone(),
         reservation_timeout: Duration::from_secs(flags.resource_reservation_allocation_timeout),
         reservation_resources: json(
             "resource-reservation-pod-resources",
@@ -193,6 +194,7 @@ pub(crate) fn pod_group_controller(flags: &PodGroupControllerFlags) -> kai_contr
 }
 
 pub(crate) fn queue_controller(flags: &QueueControllerFlags) -> Result<kai_controllers::queue::Options> {
+    check_metric_prefix(&flags.metrics_namespace)?;
     let options = kai_controllers::queue::Options {
         enable_webhook: flags.enable_webhook,
         enable_quota_validation: flags.enable_quota_validation,
@@ -224,6 +226,7 @@ pub(crate) fn node_scale_adjuster(
         service_account: flags.scaling_pod_service_account.clone(),
         app_label: flags.scaling_pod_app_label.clone(),
         image: flags.scaling_pod_image.clone(),
+        image_pull_policy: flags.scaling_pod_image_pull_policy.clone(),
         limits: kai_controllers::node_scale::plan::Limits {
             memory_ratio: ratio,
             scaling_pods_max: flags.max_scaling_pods,

@@ -1,5 +1,6 @@
 //! Each component as a process of its own: flags to options, connection, leader election, servers.
 
+use crate::Extensions;
 use crate::command::{Program, ProgramContext, ProgramFuture};
 use crate::flags::{
     AdmissionFlags, BinderFlags, NodeScaleAdjusterFlags, NumaExporterFlags, OperatorFlags,
@@ -52,6 +53,13 @@ impl Program for SchedulerFlags {
             run(process, |process| kai_scheduler::run(process, options, plugins, queries)).await
         })
     }
+
+    fn check(&self, extensions: &Extensions) -> Result<()> {
+        // The file is in the pod; its ConfigMap is checked.
+        let mut flags = self.clone();
+        flags.scheduler_conf = None;
+        options::scheduler(&flags, &extensions.scheduler).map(drop)
+    }
 }
 
 impl Program for BinderFlags {
@@ -61,6 +69,10 @@ impl Program for BinderFlags {
             let process = connect(Component::Binder, &self.process, context, None).await?;
             run(process, |process| kai_binder::run(process, options)).await
         })
+    }
+
+    fn check(&self, extensions: &Extensions) -> Result<()> {
+        options::binder(self, &extensions.binder).map(drop)
     }
 }
 
@@ -100,6 +112,10 @@ impl Program for QueueControllerFlags {
             }
             run(process, |process| kai_controllers::queue::run(process, options)).await
         })
+    }
+
+    fn check(&self, _extensions: &Extensions) -> Result<()> {
+        options::queue_controller(self).map(drop)
     }
 }
 
@@ -145,7 +161,10 @@ impl Program for OperatorFlags {
             };
             let options = kai_operator::process::Options { namespace: self.namespace.clone(), images };
             let process = connect(Component::Operator, &flags, context, None).await?;
-            run(process, |process| kai_operator::process::run(process, options)).await
+            let extensions = context.extensions.clone();
+            let check =
+                kai_operator::process::Check::new(move |object| crate::check::check(object, &extensions));
+            run(process, |process| kai_operator::process::run_checked(process, options, check)).await
         })
     }
 }
@@ -158,6 +177,10 @@ impl Program for NodeScaleAdjusterFlags {
             run(process, |process| kai_controllers::node_scale::run(process, options)).await
         })
     }
+
+    fn check(&self, _extensions: &Extensions) -> Result<()> {
+        options::node_scale_adjuster(self).map(drop)
+    }
 }
 
 impl Program for NumaExporterFlags {
@@ -167,6 +190,13 @@ impl Program for NumaExporterFlags {
             let process = connect(Component::NumaExporter, &self.process, context, None).await?;
             run_to_failure(process, |process| kai_numa_exporter::run(process, options)).await
         })
+    }
+
+    fn check(&self, _extensions: &Extensions) -> Result<()> {
+        // The name of the node is in the environment of the pod.
+        let mut flags = self.clone();
+        flags.node_name.get_or_insert_with(|| "node".to_owned());
+        options::numa_exporter(&flags).map(drop)
     }
 }
 

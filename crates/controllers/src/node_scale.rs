@@ -64,6 +64,8 @@ pub struct Options {
     pub app_label: String,
     /// `scaling-pod-image`
     pub image: String,
+    /// `scaling-pod-image-pull-policy`
+    pub image_pull_policy: String,
     pub limits: Limits,
 }
 
@@ -75,6 +77,7 @@ impl Default for Options {
             service_account: name::SCALE_ADJUST.to_owned(),
             app_label: label_value::SCALING_POD.to_owned(),
             image: "registry/local/kai-scheduler/scalingpod".to_owned(),
+            image_pull_policy: "IfNotPresent".to_owned(),
             limits: Limits::default(),
         }
     }

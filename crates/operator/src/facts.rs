@@ -21,12 +21,14 @@ pub struct Facts {
     pub now: Timestamp,
     /// Webhook certificates, by name of their secret.
     pub certificates: BTreeMap<String, Certificate>,
+    /// Why there is no certificate, by name of its secret.
+    pub certificate_errors: BTreeMap<String, String>,
     /// Current objects of the kinds that the operator manages.
     pub objects: BTreeMap<ObjectKey, Value>,
     /// The leading scheduler pods, by name of their lease.
     pub leaders: BTreeMap<String, LeaderEndpoint>,
-    /// Why an external Prometheus is not reachable; `None` while it is, or has not been asked.
-    pub external_prometheus_error: Option<String>,
+    /// Whether an external Prometheus is reachable, or why not; `None` while there is none, or it has not been asked.
+    pub external_prometheus: Option<Result<(), String>>,
 }
 
 /// Where images come from when the `Config` does not say.

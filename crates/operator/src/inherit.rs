@@ -4,14 +4,16 @@
 //! broken webhook cannot block their own namespaces; those stay.
 
 use serde_json::Value;
+use std::borrow::Cow;
 
 const KINDS: [&str; 2] = ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
 
 /// The desired object with the expressions that others added to the namespace selectors of its webhooks.
-pub(crate) fn inherit(mut desired: Value, current: &Value) -> Value {
-    if !KINDS.contains(&kai_object::kind(&desired)) {
-        return desired;
+pub(crate) fn inherit<'a>(desired: &'a Value, current: &Value) -> Cow<'a, Value> {
+    if !KINDS.contains(&kai_object::kind(desired)) {
+        return Cow::Borrowed(desired);
     }
+    let mut desired = desired.clone();
     for webhook in desired.get_mut("webhooks").and_then(Value::as_array_mut).into_iter().flatten() {
         let name = webhook.get("name").cloned();
         let existing = current.get("webhooks").and_then(Value::as_array).into_iter().flatten();
@@ -28,5 +30,5 @@ pub(crate) fn inherit(mut desired: Value, current: &Value) -> Value {
             }
         }
     }
-    desired
+    Cow::Owned(desired)
 }

@@ -22,6 +22,7 @@ mod resources;
 mod settings;
 mod shard;
 pub mod status;
+pub mod unread;
 mod workload;
 
 pub use facts::{Apis, Certificate, CertificateRequest, Facts, Images, LeaderEndpoint};

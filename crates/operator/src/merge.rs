@@ -4,7 +4,7 @@
 //! removed, so that a setting that is gone from the `Config`, or a field that KAI's operator or a user wrote, does not
 //! linger. The same rules tell whether a write is needed at all.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// Fields that are removed when the desired object lacks them, and fields whose value is replaced as a whole.
 struct Rules {
@@ -84,6 +84,90 @@ pub fn merged(current: &Value, desired: &Value) -> Value {
     overlay(current, desired, "", rules(kai_object::kind(desired)))
 }
 
+/// Whether [`merged`] would change nothing. Most objects are as desired in most reconciles: this copies nothing.
+pub fn is_merged(current: &Value, desired: &Value) -> bool {
+    holds(current, desired, &mut String::new(), rules(kai_object::kind(desired)))
+}
+
+fn holds(current: &Value, desired: &Value, path: &mut String, rules: &Rules) -> bool {
+    if rules.replaced.contains(&path.as_str()) {
+        return current == desired;
+    }
+    match (current, desired) {
+        (Value::Object(current), Value::Object(desired)) => fields_hold(current, desired, path, rules),
+        (Value::Array(current), Value::Array(desired)) => {
+            let Some(key) = key_of_list(path) else { return current == desired };
+            current.len() == desired.len()
+                && current.iter().zip(desired).all(|(known, item)| {
+                    let same = current.iter().find(|other| is_same_item(other, item, key));
+                    match same {
+                        Some(same) if std::ptr::eq(same, known) => holds(known, item, path, rules),
+                        Some(same) => overlay(same, item, path, rules) == *known,
+                        None => item == known,
+                    }
+                })
+        }
+        _ => current == desired,
+    }
+}
+
+fn fields_hold(
+    current: &Map<String, Value>,
+    desired: &Map<String, Value>,
+    path: &mut String,
+    rules: &Rules,
+) -> bool {
+    let is_metadata = path == "metadata";
+    if is_metadata && !annotations_hold(current, desired, rules) {
+        return false;
+    }
+    let length = path.len();
+    let mut below = |field: &str, test: &mut dyn FnMut(&mut String) -> bool| {
+        if length > 0 {
+            path.push('/');
+        }
+        path.push_str(field);
+        let result = test(path);
+        path.truncate(length);
+        result
+    };
+    current
+        .keys()
+        .filter(|field| !desired.contains_key(*field))
+        .all(|field| below(field, &mut |path| !rules.decided.contains(&path.as_str())))
+        && desired.iter().all(|(field, value)| {
+            // A map without annotations is not stored.
+            let is_nothing = is_metadata && field == "annotations" && *value == json!({});
+            if is_absent(current, field, value) || is_nothing && !current.contains_key(field) {
+                return true;
+            }
+            let Some(known) = current.get(field) else { return false };
+            below(field, &mut |path| holds(known, value, path, rules))
+        })
+}
+
+/// Whether no annotation is removed.
+fn annotations_hold(current: &Map<String, Value>, desired: &Map<String, Value>, rules: &Rules) -> bool {
+    let Some(Value::Object(annotations)) = current.get("annotations") else { return true };
+    let is_decided = |name: &String| rules.decided.contains(&format!("metadata/annotations/{name}").as_str());
+    !annotations.is_empty() && (desired.contains_key("annotations") || !annotations.keys().any(is_decided))
+}
+
+/// Whether a list is empty here and there: the API server returns one as `null`, or leaves it out.
+fn is_absent(current: &Map<String, Value>, field: &str, desired: &Value) -> bool {
+    desired.as_array().is_some_and(Vec::is_empty) && current.get(field).is_none_or(Value::is_null)
+}
+
+/// The key by which the items of the list at this path are matched.
+fn key_of_list(path: &str) -> Option<&'static str> {
+    let field = path.rsplit('/').next().unwrap_or_default();
+    KEYED.iter().find(|(list, _)| *list == field).map(|(_, key)| *key)
+}
+
+fn is_same_item(other: &Value, item: &Value, key: &str) -> bool {
+    item.get(key).is_some() && other.get(key) == item.get(key)
+}
+
 fn overlay(current: &Value, desired: &Value, path: &str, rules: &Rules) -> Value {
     if rules.replaced.contains(&path) {
         return desired.clone();
@@ -93,13 +177,9 @@ fn overlay(current: &Value, desired: &Value, path: &str, rules: &Rules) -> Value
             Value::Object(overlay_fields(current, desired, path, rules))
         }
         (Value::Array(current), Value::Array(desired)) => {
-            let field = path.rsplit('/').next().unwrap_or_default();
-            let Some((_, key)) = KEYED.iter().find(|(list, _)| *list == field) else {
-                return Value::from(desired.clone());
-            };
+            let Some(key) = key_of_list(path) else { return Value::from(desired.clone()) };
             let items = desired.iter().map(|item| {
-                let same =
-                    current.iter().find(|other| item.get(key).is_some() && other.get(key) == item.get(key));
+                let same = current.iter().find(|other| is_same_item(other, item, key));
                 same.map_or_else(|| item.clone(), |same| overlay(same, item, path, rules))
             });
             Value::Array(items.collect())
@@ -117,7 +197,7 @@ fn overlay_fields(
     let below = |field: &str| if path.is_empty() { field.to_owned() } else { format!("{path}/{field}") };
     let mut fields = current.clone();
     fields.retain(|field, _| desired.contains_key(field) || !rules.decided.contains(&below(field).as_str()));
-    for (field, value) in desired {
+    for (field, value) in desired.iter().filter(|(field, value)| !is_absent(current, field, value)) {
         let merged = match current.get(field) {
             Some(known) => overlay(known, value, &below(field), rules),
             None => value.clone(),
@@ -144,7 +224,6 @@ fn overlay_fields(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn fields_of_others_stay_and_decided_fields_go() {
@@ -174,6 +253,68 @@ mod tests {
         });
         assert_eq!(merged(&current, &desired), expected);
         assert_eq!(merged(&expected, &desired), expected, "a second time changes nothing");
+    }
+
+    #[test]
+    fn empty_list_may_be_stored_as_null_or_not_at_all() {
+        let desired = json!({"kind": "EndpointSlice", "endpoints": []});
+        for current in [json!({"kind": "EndpointSlice"}), json!({"kind": "EndpointSlice", "endpoints": null})]
+        {
+            assert_eq!(merged(&current, &desired), current);
+            assert!(is_merged(&current, &desired));
+        }
+        let full = json!({"kind": "EndpointSlice", "endpoints": [{"addresses": ["10.0.0.1"]}]});
+        assert_eq!(merged(&full, &desired), desired);
+        assert!(!is_merged(&full, &desired));
+    }
+
+    /// Every pair of some objects, most of which differ in one field.
+    #[test]
+    fn comparison_without_copies_finds_the_same() {
+        let base = json!({
+            "kind": "Deployment", "metadata": {"labels": {"app": "x"}, "annotations": {"note": "1"}},
+            "spec": {"replicas": 1, "strategy": {"type": "Recreate"}, "template": {"spec": {
+                "nodeSelector": {"a": "b"}, "tolerations": [{"key": "a"}],
+                "containers": [{"name": "binder", "args": ["a"], "env": [{"name": "A", "value": "1"}], "ports": []}],
+            }}},
+        });
+        let changes = [
+            ("/metadata/labels/app", json!("y")),
+            ("/metadata/annotations", json!({})),
+            ("/metadata/annotations", json!({"kai/deprecation-timestamp": "x"})),
+            ("/metadata", json!({"labels": {"app": "x"}})),
+            ("/metadata", json!({"labels": {"app": "x", "more": "1"}, "annotations": {"note": "1"}})),
+            ("/spec/strategy", json!({"type": "Recreate", "more": 1})),
+            ("/spec/template/spec/nodeSelector", json!({"a": "b", "c": "d"})),
+            ("/spec/template/spec", json!({"containers": [{"name": "binder", "args": ["a"]}]})),
+            (
+                "/spec/template/spec/containers",
+                json!([{"name": "sidecar"}, {"name": "binder", "args": ["a"]}]),
+            ),
+            ("/spec/template/spec/containers", json!([{"name": "binder"}, {"name": "binder"}])),
+            ("/spec/template/spec/containers", json!([{"args": ["a"]}])),
+            ("/spec/template/spec/containers/0/env", json!([{"name": "B"}, {"name": "A", "value": "1"}])),
+            ("/spec/template/spec/containers/0/env", json!([])),
+            ("/spec/template/spec/tolerations", json!(null)),
+            ("/spec/template/spec/containers/0/ports", json!(null)),
+            ("/kind", json!("Prometheus")),
+            ("/kind", json!("Service")),
+        ];
+        let changed = changes.into_iter().map(|(pointer, value)| {
+            let mut object = base.clone();
+            *object.pointer_mut(pointer).unwrap() = value;
+            object
+        });
+        let objects: Vec<Value> = std::iter::once(base.clone()).chain(changed).collect();
+        let mut equal = 0;
+        for current in &objects {
+            for desired in &objects {
+                let is_equal = merged(current, desired) == *current;
+                assert_eq!(is_merged(current, desired), is_equal, "{current} {desired}");
+                equal += usize::from(is_equal);
+            }
+        }
+        assert!(equal > objects.len(), "{equal}");
     }
 
     #[test]

@@ -64,6 +64,14 @@ fn client_limits(service: Option<&Service>) -> [String; 4] {
     ["--qps".to_owned(), qps.to_string(), "--burst".to_owned(), burst.to_string()]
 }
 
+/// The notice about a disruption budget that a component cannot have.
+fn without_budget(component: &str, service: Option<&Service>, why: &str) -> Option<String> {
+    let budget = service.and_then(|service| service.pod_disruption_budget.as_ref())?;
+    (budget.enabled == Some(true)).then(|| {
+        format!("spec.{component}.service.podDisruptionBudget has no effect: {why}; hint: leave it out")
+    })
+}
+
 /// Adds two arguments: a flag and its value.
 fn flag(args: &mut Vec<String>, name: &str, value: &impl ToString) {
     args.extend([name.to_owned(), value.to_string()]);

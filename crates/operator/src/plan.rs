@@ -2,7 +2,7 @@
 
 use crate::facts::Facts;
 use crate::inherit::inherit;
-use crate::merge::merged;
+use crate::merge::{is_merged, merged};
 use crate::{Desired, Object, ObjectKey, Operand};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -74,9 +74,12 @@ pub(crate) fn difference(desired: &Object, current: &Value) -> Option<Difference
     if is_immutable_change(current, desired) {
         return Some(Difference::Immutable);
     }
-    let desired = inherit(desired.clone(), current);
+    let desired = inherit(desired, current);
+    if is_merged(current, &desired) {
+        return None;
+    }
     let merged = merged(current, &desired);
-    (merged != *current).then_some(Difference::Merged { desired, merged })
+    Some(Difference::Merged { desired: desired.into_owned(), merged })
 }
 
 /// Fields that the API server refuses to change.
@@ -98,16 +101,35 @@ fn superfluous(operands: &[&Operand], kind: &str, owner: &str, facts: &Facts) ->
     let objects = operands.iter().flat_map(|operand| &operand.objects);
     let wanted: BTreeSet<ObjectKey> = objects.map(ObjectKey::of).collect();
     let owned = facts.objects.iter().filter(|(_, object)| is_owned_by(object, kind, owner));
-    owned.filter(|(key, _)| !wanted.contains(key)).map(|(key, _)| Change::Delete(key.clone())).collect()
+    // What moves to another namespace stays until it is there.
+    let is_moving = |key: &ObjectKey| {
+        !key.namespace.is_empty()
+            && wanted.iter().any(|other| {
+                (&other.kind, &other.name) == (&key.kind, &key.name) && !facts.objects.contains_key(other)
+            })
+    };
+    owned
+        .filter(|(key, _)| !wanted.contains(key) && !is_moving(key))
+        .map(|(key, _)| Change::Delete(key.clone()))
+        .collect()
 }
 
 /// Whether the controller of an object is the `Config` or shard of this name.
 pub fn is_owned_by(object: &Value, kind: &str, name: &str) -> bool {
+    controllers(object).any(|owner| {
+        kai_object::kind(owner) == kind && owner.get("name").and_then(Value::as_str) == Some(name)
+    })
+}
+
+/// Whether the controller of an object is a `Config` or a shard.
+pub(crate) fn is_owned(object: &Value) -> bool {
+    controllers(object).next().is_some()
+}
+
+fn controllers(object: &Value) -> impl Iterator<Item = &Value> {
     let owners = kai_object::meta(object, "ownerReferences").and_then(Value::as_array);
-    owners.into_iter().flatten().any(|owner| {
+    owners.into_iter().flatten().filter(|owner| {
         owner.get("controller").and_then(Value::as_bool) == Some(true)
             && kai_object::api_version(owner) == "kai.scheduler/v1"
-            && kai_object::kind(owner) == kind
-            && owner.get("name").and_then(Value::as_str) == Some(name)
     })
 }

@@ -175,6 +175,13 @@ pub(crate) fn image(image: Option<&Image>, name: &str, defaults: &Images) -> Str
     format!("{repository}/{name}:{tag}")
 }
 
+/// The pull policy of an image of pods that a component makes, where it is not the default.
+pub(crate) fn unusual_pull_policy(image: Option<&Image>) -> Option<String> {
+    image
+        .and_then(|image| image.pull_policy.clone())
+        .filter(|policy| !policy.is_empty() && policy != PULL_POLICY)
+}
+
 pub(crate) fn pull_policy(image: Option<&Image>) -> String {
     image.and_then(|image| image.pull_policy.clone()).unwrap_or_else(|| PULL_POLICY.to_owned())
 }

@@ -27,8 +27,8 @@ pub struct Observed<'a> {
     pub kept: Vec<&'a Value>,
     /// Writes that failed, each with the object.
     pub failures: &'a [String],
-    /// Why an external Prometheus is not reachable.
-    pub external_prometheus_error: Option<&'a str>,
+    /// Whether an external Prometheus is reachable, or why not; `None` where there is none, or it has not been asked.
+    pub external_prometheus: Option<&'a Result<(), String>>,
 }
 
 /// The conditions, sorted by type.
@@ -56,7 +56,12 @@ pub fn conditions(observed: &Observed<'_>) -> Vec<Condition> {
         problems => problems.join("\n"),
     };
     vec![
-        condition("Available", available, "available", message(&unavailable, "System available")),
+        condition(
+            "Available",
+            available,
+            available_reason(observed, available),
+            message(&unavailable, "System available"),
+        ),
         condition(
             "DependenciesFulfilled",
             missing.is_empty(),
@@ -88,8 +93,18 @@ pub fn unreadable(generation: i64, error: &str) -> Vec<Condition> {
         objects: &BTreeMap::new(),
         kept: Vec::new(),
         failures: &[],
-        external_prometheus_error: None,
+        external_prometheus: None,
     })
+}
+
+/// The reasons of KAI's probe of an external Prometheus, which writes the same condition.
+fn available_reason(observed: &Observed<'_>, available: bool) -> &'static str {
+    let is_external = observed.operands.iter().any(|operand| operand.name == "KAI-prometheus");
+    match observed.external_prometheus.filter(|_| is_external) {
+        Some(Err(_)) => "prometheus_connection_failed",
+        Some(Ok(())) if available => "prometheus_connected",
+        Some(Ok(())) | None => "available",
+    }
 }
 
 fn missing(operands: &[Operand]) -> Vec<String> {
@@ -141,10 +156,10 @@ fn unavailable(observed: &Observed<'_>) -> Vec<String> {
             }
         }
         if operand.name == "KAI-prometheus"
-            && let Some(error) = observed.external_prometheus_error
+            && let Some(Err(error)) = observed.external_prometheus
         {
             available = false;
-            details.push(error.to_owned());
+            details.push(error.clone());
         }
         if !available {
             if !details.is_empty() {

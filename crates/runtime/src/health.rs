@@ -64,8 +64,11 @@ impl Health {
     }
 
     /// Not ready until a watch is added: a process that asks the server first what there is to watch knows nothing yet.
+    /// Earlier watches have ended, and readiness no longer depends on them.
     pub fn discovering(&self) {
-        self.lock().is_discovering = true;
+        let mut state = self.lock();
+        state.is_discovering = true;
+        state.watches.clear();
     }
 
     /// Adds a watch that readiness depends on.
@@ -177,6 +180,23 @@ impl WatchHealth {
     }
 }
 
+impl WatchHealth {
+    /// Why the store is not kept current; none while it is, or has been until a moment ago.
+    pub fn problem(&self) -> Option<String> {
+        let state = self.health.lock();
+        match state.watches.get(&self.name)? {
+            Watch::NotListed(why) if why.is_empty() => Some("there is no response yet".to_owned()),
+            Watch::NotListed(why) => Some(why.clone()),
+            Watch::Interrupted(since, why) => {
+                let is_long = Instant::now().duration_since(*since) > self.health.interrupted_max;
+                is_long.then(|| why.clone())
+            }
+            Watch::Denied => Some("the role does not grant it".to_owned()),
+            Watch::Healthy => None,
+        }
+    }
+}
+
 /// A task in progress.
 #[derive(Debug)]
 pub struct TaskGuard {
@@ -213,9 +233,12 @@ mod tests {
         tokio::time::advance(Duration::from_secs(9)).await;
         pods.interrupted("connection refused");
         assert!(health.problems().is_empty(), "an interruption is tolerated for ten seconds");
+        assert_eq!(pods.problem(), None);
         tokio::time::advance(Duration::from_secs(2)).await;
         assert_eq!(health.problems(), ["pods have not been watched for 11 s: connection refused"]);
+        assert_eq!(pods.problem().as_deref(), Some("connection refused"));
         pods.healthy();
+        assert_eq!(pods.problem(), None);
 
         let budgets = health.watch("budgets");
         budgets.denied();
@@ -243,5 +266,12 @@ mod tests {
         assert_eq!(health.problems(), ["plugin `a` is cut off"]);
         health.set_problem("plugin `a`", None);
         assert!(health.problems().is_empty());
+
+        pods.interrupted("the resource is no longer served");
+        tokio::time::advance(Duration::from_secs(11)).await;
+        health.discovering();
+        let nodes = health.watch("nodes");
+        nodes.healthy();
+        assert!(health.problems().is_empty(), "the watch of pods has ended: {:?}", health.problems());
     }
 }

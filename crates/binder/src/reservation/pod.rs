@@ -61,7 +61,7 @@ fn container(options: &Options) -> Container {
     Container {
         name: CONTAINER.to_owned(),
         image: Some(image.to_owned()),
-        image_pull_policy: Some("IfNotPresent".to_owned()),
+        image_pull_policy: Some(options.reservation_image_pull_policy.clone()),
         args,
         env: Some(vec![
             field_variable(env::POD_NAME, "metadata.name"),
@@ -117,9 +117,11 @@ mod tests {
         });
         let options = Options {
             reservation_resources: Some(serde_json::from_value(resources).unwrap()),
+            reservation_image_pull_policy: "Always".to_owned(),
             ..Options::default()
         };
         let pod = built(&options, &json!([{"operator": "Exists"}]));
+        assert_eq!(pod["spec"]["containers"][0]["imagePullPolicy"], "Always");
         assert_eq!(
             pod["spec"]["containers"][0]["resources"],
             json!({"requests": {"cpu": "50m", "nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}})

@@ -34,6 +34,7 @@ mod real_control_plane;
 mod resource_claims;
 mod robustness;
 mod shard_changes;
+mod shard_rollout;
 mod test_cluster;
 mod time_based_transitions;
 mod time_limits;

@@ -229,7 +229,7 @@ async fn workloads_of_kai(cluster: &TestCluster) {
 }
 
 /// Binds the components' own pods, which another scheduler does.
-async fn place_components(api: Api) {
+pub(crate) async fn place_components(api: Api) {
     loop {
         let pods = api.list_dynamic(&POD, INSTALLATION).await.map(|list| list.items).unwrap_or_default();
         for pod in pods.iter().filter(|pod| object::str_at(pod, "/spec/nodeName").is_empty()) {

@@ -2,4 +2,5 @@
 
 mod operator_arguments;
 mod rbac_files;
+mod refused_settings;
 mod watches;

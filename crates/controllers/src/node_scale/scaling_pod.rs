@@ -49,7 +49,7 @@ pub fn build(
         "restartPolicy": "OnFailure",
         "terminationGracePeriodSeconds": 0,
         "containers": [{
-            "name": CONTAINER, "image": options.image, "imagePullPolicy": "IfNotPresent",
+            "name": CONTAINER, "image": options.image, "imagePullPolicy": options.image_pull_policy,
             "resources": {"requests": requests, "limits": {resource::NVIDIA_GPU: gpus}},
             "securityContext": {
                 "allowPrivilegeEscalation": false, "runAsNonRoot": true, "runAsUser": 10_000,

@@ -54,6 +54,8 @@ pub const RULES: &[Rule] = &[
     },
     Rule { id: "O15", fields: version_without_letter },
     Rule { id: "O16", fields: same_partition },
+    Rule { id: "O19", fields: disruption_budgets },
+    Rule { id: "O20", fields: pull_policies },
 ];
 
 impl Installation {
@@ -135,6 +137,23 @@ fn client_limits(all: &Installation) -> Vec<String> {
     let components = ["podGrouper", "scheduler", "nodeScaleAdjuster", "numaPlacementExporter"];
     let fields = components.iter().flat_map(|component| {
         all.config_field(&format!("/spec/{component}/service/k8sClientConfig"), |_| true)
+    });
+    fields.collect()
+}
+
+fn disruption_budgets(all: &Installation) -> Vec<String> {
+    let components = ["binder", "queueController", "podGroupController"];
+    let fields = components.iter().flat_map(|component| {
+        let pointer = format!("/spec/{component}/service/podDisruptionBudget/enabled");
+        all.config_field(&pointer, |on| *on == true)
+    });
+    fields.collect()
+}
+
+fn pull_policies(all: &Installation) -> Vec<String> {
+    let images = ["/spec/binder/resourceReservation/image", "/spec/nodeScaleAdjuster/args/scalingPodImage"];
+    let fields = images.iter().flat_map(|image| {
+        all.config_field(&format!("{image}/pullPolicy"), |policy| *policy != "" && *policy != "IfNotPresent")
     });
     fields.collect()
 }

@@ -1,7 +1,7 @@
 //! The binder, and the service account of the reservation pods that it creates.
 
 use super::{client_limits, flag, leader_election, log_format};
-use crate::settings::{Settings, enabled, image};
+use crate::settings::{Settings, enabled, image, unusual_pull_policy};
 use crate::workload::{Port, Workload, secret_references, service, service_account};
 use crate::{Facts, Object, ObjectKey, Operand, resources};
 use kai_api::config::component::{BinderPlugin, ResourceReservation};
@@ -48,6 +48,7 @@ pub(super) fn operand(settings: &Settings, facts: &Facts) -> Operand {
         service(NAME, &settings.namespace, &owner, &[metrics]),
         reservation_account(settings, facts),
     ]);
+    operand.objects.extend(workload.disruption_budget(settings));
     workload.scale(settings, binder.vpa.as_ref(), facts, &mut operand);
     operand
 }
@@ -84,6 +85,9 @@ fn arguments(settings: &Settings, facts: &Facts, replicas: i32) -> Vec<String> {
     flag(&mut args, "--metrics-bind-address", &format!(":{metrics}"));
     if let Some(count) = binder.max_concurrent_reconciles {
         args.push(format!("--max-concurrent-reconciles={count}"));
+    }
+    if let Some(policy) = unusual_pull_policy(reservation.settings.image.as_ref()) {
+        flag(&mut args, "--resource-reservation-pod-image-pull-policy", &policy);
     }
     if let Some(seconds) = reservation.settings.allocation_timeout {
         args.push(format!("--resource-reservation-allocation-timeout={seconds}"));

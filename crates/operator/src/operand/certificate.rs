@@ -28,10 +28,17 @@ impl Webhook {
 
     /// The secret, and the text that the webhook configurations trust.
     pub(crate) fn secret(self, settings: &Settings, facts: &Facts) -> Result<(Value, String), String> {
-        let Certificate { certificate, key, trusted } = facts
-            .certificates
-            .get(self.secret)
-            .ok_or_else(|| format!("the certificate of secret `{}` is not known yet", self.secret))?;
+        let Some(Certificate { certificate, key, trusted }) = facts.certificates.get(self.secret) else {
+            return Err(match facts.certificate_errors.get(self.secret) {
+                Some(why) => {
+                    format!(
+                        "secret `{}` with the certificate of the webhook cannot be stored: {why}",
+                        self.secret
+                    )
+                }
+                None => format!("the certificate of secret `{}` is not known yet", self.secret),
+            });
+        };
         let own = STANDARD.encode(certificate);
         let trusted = trusted.clone().unwrap_or_else(|| own.clone());
         let secret = json!({

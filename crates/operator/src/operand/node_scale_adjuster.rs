@@ -1,7 +1,7 @@
 //! The node scale adjuster, and the service account of the scaling pods that it creates.
 
-use super::{flag, log_format};
-use crate::settings::{Settings, enabled, image};
+use super::{flag, log_format, without_budget};
+use crate::settings::{Settings, enabled, image, unusual_pull_policy};
 use crate::workload::{Workload, secret_references, service_account};
 use crate::{Facts, Operand, resources};
 use kai_api::config::NodeScaleAdjuster;
@@ -24,6 +24,9 @@ pub(super) fn operand(settings: &Settings, facts: &Facts) -> Operand {
     flag(&mut args, "--scaling-pod-service-account", &account);
     let scaling_image = image(what.scaling_pod_image.as_ref(), "scalingpod", &facts.images);
     flag(&mut args, "--scaling-pod-image", &scaling_image);
+    if let Some(policy) = unusual_pull_policy(what.scaling_pod_image.as_ref()) {
+        flag(&mut args, "--scaling-pod-image-pull-policy", &policy);
+    }
     flag(&mut args, "--scale-adjust-namespace", &namespace);
     if let Some(ratio) = what.gpu_memory_to_fraction_ratio {
         flag(&mut args, "--gpu-memory-to-fraction-ratio", &format!("{ratio:.6}"));
@@ -61,6 +64,7 @@ pub(super) fn operand(settings: &Settings, facts: &Facts) -> Operand {
         service_account(NAME, &settings.namespace, &settings.owner()),
         scaling,
     ]);
+    operand.notices.extend(without_budget("nodeScaleAdjuster", service.as_ref(), "it has one replica"));
     workload.scale(settings, vpa.as_ref(), facts, &mut operand);
     operand
 }

@@ -1,5 +1,6 @@
 //! The NUMA placement exporter, which runs on every node with several NUMA zones.
 
+use super::without_budget;
 use crate::facts::Facts;
 use crate::settings::{Settings, image, pull_policy};
 use crate::workload::{metadata, pod_spec, service_account, set_list};
@@ -23,6 +24,8 @@ pub(super) fn operand(settings: &Settings, shards: &[SchedulingShard], facts: &F
     if !set.unwrap_or_else(|| shards.iter().any(uses_numa)) {
         return operand;
     }
+    let why = "it runs on every node, and draining a node does not evict it";
+    operand.notices.extend(without_budget("numaPlacementExporter", exporter.service.as_ref(), why));
     let owner = settings.owner();
     let selector = json!({label::APP: NAME});
     operand.objects.extend([

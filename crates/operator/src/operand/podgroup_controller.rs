@@ -65,6 +65,7 @@ pub(super) fn operand(settings: &Settings, facts: &Facts) -> Operand {
         let webhook = webhook(settings, "podgroup-validation.kai.scheduler", &endpoint, &rule);
         operand.objects.push(validating(settings, &format!("{prefix}v2alpha2"), NAME, &[webhook]));
     }
+    operand.objects.extend(workload.disruption_budget(settings));
     workload.scale(settings, vpa.as_ref(), facts, &mut operand);
     operand
 }

@@ -43,6 +43,11 @@ pub(super) fn operand(settings: &Settings, facts: &Facts) -> Operand {
     } else if !wanted {
         return operand;
     }
+    if prometheus.sample_interval.as_deref().is_some_and(|interval| !interval.is_empty()) {
+        let notice = "spec.prometheus.sampleInterval has no effect, as in KAI; hint: set \
+                      spec.prometheus.serviceMonitor.interval";
+        operand.notices.push(notice.to_owned());
+    }
     let account = service_account(instance_name(prometheus), &settings.namespace, &settings.owner());
     operand.objects.push(account);
     let monitors = prometheus.service_monitor.clone().unwrap_or_default();

@@ -70,6 +70,7 @@ pub(super) fn operand(settings: &Settings, facts: &Facts) -> Operand {
         let webhook = webhook(settings, "queue-validation.kai.scheduler", &endpoint, &rule);
         operand.objects.push(validating(settings, &format!("{prefix}v2"), NAME, &[webhook]));
     }
+    operand.objects.extend(workload.disruption_budget(settings));
     workload.scale(settings, vpa.as_ref(), facts, &mut operand);
     operand
 }

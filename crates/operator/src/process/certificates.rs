@@ -3,8 +3,10 @@
 //! The Secrets are written here rather than with the other objects, because each step of a renewal follows from what is
 //! stored (see `kai_admission::certificate`).
 
+use super::writes::{Permit, Writes};
 use crate::facts::{Certificate, CertificateRequest};
 use crate::key::ObjectKey;
+use crate::unread::Unread;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::Secret;
@@ -23,36 +25,85 @@ enum Error {
     Api(#[from] kai_runtime::api::Error),
     #[error("cannot create a certificate")]
     Certificate(#[from] rcgen::Error),
+    #[error("the Secret was written a moment ago")]
+    Deferred,
 }
 
-/// The certificates by name of their Secret; one that cannot be stored is missing, and its operand says so.
+impl Error {
+    fn message(&self) -> String {
+        match self {
+            Self::Api(error) => error.message(),
+            Self::Certificate(cause) => format!("{self}: {cause}"),
+            Self::Deferred => self.to_string(),
+        }
+    }
+}
+
+/// The certificates by name of their Secret, or why there is none.
 pub(super) async fn ensure(
     api: &Api,
     clock: Clock,
     requests: &[CertificateRequest],
     objects: &mut BTreeMap<ObjectKey, Value>,
-) -> BTreeMap<String, Certificate> {
+    unread: &Unread,
+    writes: &mut Writes,
+) -> BTreeMap<String, Result<Certificate, String>> {
     let mut certificates = BTreeMap::new();
     for request in requests {
+        let name = request.secret.to_owned();
         let key = ObjectKey::new("Secret", &request.namespace, request.secret);
-        let known = objects.get(&key);
-        match ensure_one(api, clock, request, known, |next| is_trusted(objects, request, next)).await {
+        if let Some(problem) = unread.problem("Secret", &request.namespace) {
+            certificates.insert(name, Err(problem));
+            continue;
+        }
+        let (known, permit) = (objects.get(&key), writes.permit(&key));
+        let trusted = |next: &str| is_trusted(objects, request, next);
+        match ensure_one(api, clock, request, known, trusted, permit).await {
             Ok((certificate, changed)) => {
-                certificates.insert(request.secret.to_owned(), certificate);
+                if changed.is_some() {
+                    writes.succeeded(&key);
+                }
+                certificates.insert(name, Ok(certificate));
                 if let Some(mut secret) = changed {
                     kai_object::set(&mut secret, &["kind"], Value::from("Secret"));
                     kai_object::set(&mut secret, &["apiVersion"], Value::from("v1"));
                     objects.insert(key, secret);
                 }
             }
-            Err(error) => tracing::warn!(
-                secret = request.secret,
-                error = &error as &dyn std::error::Error,
-                "cannot store the certificate of a webhook"
-            ),
+            Err(error) => {
+                let last = report(&error, &key, writes);
+                // The last good certificate stays in use.
+                let certificate = objects.get(&key).and_then(|known| usable(Stored::of(known)));
+                certificates.insert(name, certificate.ok_or(last));
+            }
         }
     }
     certificates
+}
+
+/// Schedules the next attempt; returns why the last one failed.
+fn report(error: &Error, key: &ObjectKey, writes: &mut Writes) -> String {
+    match error {
+        Error::Deferred => {
+            writes.defer(key);
+            writes.error(key).map_or_else(|| error.message(), str::to_owned)
+        }
+        Error::Api(_) | Error::Certificate(_) => {
+            tracing::warn!(
+                object = %key,
+                error = error as &dyn std::error::Error,
+                "cannot store the certificate of a webhook"
+            );
+            writes.failed(key, error.message());
+            error.message()
+        }
+    }
+}
+
+fn usable(stored: Stored) -> Option<Certificate> {
+    let trusted = Some(stored.ca_bundle());
+    let current = stored.current?;
+    Some(Certificate { certificate: current.certificate, key: current.key, trusted })
 }
 
 async fn ensure_one(
@@ -61,6 +112,7 @@ async fn ensure_one(
     request: &CertificateRequest,
     known: Option<&Value>,
     is_trusted: impl Fn(&str) -> bool,
+    permit: Permit,
 ) -> Result<(Certificate, Option<Value>), Error> {
     let mut changed = None;
     let stored = known.map(Stored::of).unwrap_or_default();
@@ -69,6 +121,9 @@ async fn ensure_one(
     let step =
         if waits { None } else { stored.next_step(&request.dns_name, clock.now(), Lifetime::default())? };
     if let Some(mut patch) = step {
+        if permit == Permit::Later {
+            return Err(Error::Deferred);
+        }
         let key = Key::new(&request.namespace, request.secret);
         let secret = if let Some(known) = known {
             kai_object::set(

@@ -1,6 +1,7 @@
 //! Writes the conditions of the `Config` and of the shards.
 
 use super::watched::{Watched, kind_of};
+use super::writes::Permit;
 use super::{CONFIG, Operator, Read, shard_key};
 use crate::plan::is_owned_by;
 use crate::status::{Condition, Observed, conditions, unreadable};
@@ -12,22 +13,29 @@ use kai_runtime::kind::Key;
 use serde_json::{Value, json};
 
 impl Operator {
-    /// Writes conditions that differ from the stored ones; returns whether a write failed.
+    /// Writes conditions that differ from the stored ones.
     pub(super) async fn write_conditions(
-        &self,
+        &mut self,
         watched: &Watched,
         desired: &Desired,
         read: &Read,
         facts: &Facts,
-    ) -> bool {
-        let mut failed = false;
+    ) {
         let owners = facts
             .objects
             .iter()
             .filter(|(key, _)| key.kind == "Config" && key.name == CONFIG || key.kind == "SchedulingShard");
         for (key, owner) in owners {
             let conditions = self.conditions_of(key, owner, desired, read, facts);
-            let Some(list) = merged(owner, &conditions, &self.clock.time()) else { continue };
+            let now = self.clock.time();
+            let Some(list) = merged(owner, &conditions, &now) else { continue };
+            if self.writes.is_not_kept(key, owner) {
+                continue;
+            }
+            if self.writes.permit(key) == Permit::Later {
+                self.writes.defer(key);
+                continue;
+            }
             self.report_changes(facts, key, owner, &conditions);
             let Some(kind) = kind_of(key) else { continue };
             let patch = json!({
@@ -35,16 +43,24 @@ impl Operator {
                 "status": {"conditions": list},
             });
             match self.api.patch_dynamic(&kind, &Key::new("", &key.name), Part::Status, &patch).await {
-                Ok(written) => watched.put(&written),
+                Ok(written) => {
+                    self.writes.succeeded(key);
+                    if merged(&written, &conditions, &now).is_some() {
+                        self.writes.not_kept(key, &written, "status.conditions");
+                    }
+                    watched.put(&written);
+                }
                 // The change that caused the conflict is on its way.
-                Err(error) if error.is_conflict() || error.is_not_found() => {}
+                Err(error) if error.is_conflict() => {
+                    self.writes.succeeded(key);
+                    self.writes.defer(key);
+                }
                 Err(error) => {
-                    failed = true;
                     tracing::warn!(object = %key, error = &error as &dyn std::error::Error, "cannot write conditions");
+                    self.writes.failed(key, error.message());
                 }
             }
         }
-        failed
     }
 
     fn conditions_of(
@@ -80,7 +96,7 @@ impl Operator {
             objects: &facts.objects,
             kept: facts.objects.values().filter(|object| owned(object)).collect(),
             failures: &failures,
-            external_prometheus_error: facts.external_prometheus_error.as_deref(),
+            external_prometheus: facts.external_prometheus.as_ref(),
         })
     }
 

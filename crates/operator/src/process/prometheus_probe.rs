@@ -2,17 +2,18 @@
 
 use crate::operand::prometheus::external_url;
 use kai_api::Config;
+use kai_api::config::component::PrometheusProbe;
 use kai_runtime::connect;
 use kai_runtime::watch_value::WatchValue;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
-const INTERVAL: Duration = Duration::from_secs(30);
-const TIMEOUT: Duration = Duration::from_secs(10);
+const INTERVAL_SECONDS: u64 = 30;
+const TIMEOUT_SECONDS: u64 = 10;
+/// Requests in a row that must fail.
+const RETRIES_MAX: u64 = 5;
 const PATH: &str = "/api/v1/status/config";
-/// Failed requests in a row after which it counts as unreachable.
-const FAILURES_MAX: u32 = 2;
 
 /// The state of the external Prometheus; clones share it.
 #[derive(Clone)]
@@ -25,9 +26,38 @@ pub(super) struct Probe {
 
 #[derive(Default)]
 struct State {
-    url: Option<String>,
-    failures: u32,
-    error: Option<String>,
+    target: Option<Target>,
+    /// The last result; none before the first.
+    result: Option<Result<(), String>>,
+}
+
+/// What is asked, and how often.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Target {
+    url: String,
+    interval: Duration,
+    timeout: Duration,
+    retries_max: u64,
+}
+
+impl Target {
+    /// What a `Config` asks for. A number that is not above 0 counts as absent.
+    fn of(config: &Config) -> Option<Self> {
+        let prometheus =
+            config.spec.prometheus.as_ref().filter(|prometheus| prometheus.enabled == Some(true))?;
+        let url = with_scheme(external_url(prometheus)?);
+        let PrometheusProbe { interval, timeout, max_retries } =
+            prometheus.external_prometheus_health_probe.clone().unwrap_or_default();
+        let positive = |own: Option<i64>, default: u64| {
+            own.and_then(|own| u64::try_from(own).ok()).filter(|own| *own > 0).unwrap_or(default)
+        };
+        Some(Self {
+            url,
+            interval: Duration::from_secs(positive(interval, INTERVAL_SECONDS)),
+            timeout: Duration::from_secs(positive(timeout, TIMEOUT_SECONDS)),
+            retries_max: positive(max_retries, RETRIES_MAX),
+        })
+    }
 }
 
 impl Probe {
@@ -35,59 +65,55 @@ impl Probe {
         Self { state: Arc::default(), changes, retarget: WatchValue::new(0) }
     }
 
-    /// Sets the address to ask, as the `Config` says.
+    /// Sets what is asked, as the `Config` says.
     pub(super) fn target(&self, config: Option<&Config>) {
-        let prometheus = config.and_then(|config| config.spec.prometheus.as_ref());
-        let enabled = prometheus.filter(|prometheus| prometheus.enabled.unwrap_or(false));
-        let url = enabled.and_then(external_url).map(with_scheme);
+        let target = config.and_then(Target::of);
         let mut state = self.state.lock();
-        if state.url != url {
-            *state = State { url, ..State::default() };
-            drop(state);
-            self.retarget.modify(|count| *count += 1);
+        if state.target == target {
+            return;
         }
+        let url = |target: &Option<Target>| target.as_ref().map(|target| target.url.clone());
+        if url(&state.target) != url(&target) {
+            state.result = None;
+        }
+        state.target = target;
+        drop(state);
+        self.retarget.modify(|count| *count += 1);
     }
 
-    /// Why it is not reachable; none while it is, or has not been asked.
-    pub(super) fn error(&self) -> Option<String> {
-        self.state.lock().error.clone()
+    /// Whether it is reachable, or why not; none while it has not been asked.
+    pub(super) fn result(&self) -> Option<Result<(), String>> {
+        self.state.lock().result.clone()
     }
 
     /// Never returns.
     pub(super) async fn run(&self) {
         loop {
             let seen = self.retarget.get();
-            let url = self.state.lock().url.clone();
-            if let Some(url) = url {
-                let result = ask(&url).await;
-                self.record(&url, result);
-            }
+            let target = self.state.lock().target.clone();
+            let round = async {
+                let Some(target) = target else { return std::future::pending().await };
+                let result = ask_repeatedly(&target).await;
+                self.record(&target.url, result);
+                tokio::time::sleep(target.interval).await;
+            };
             tokio::select! {
                 biased;
                 () = self.retarget.wait_for(|count| count != seen) => {}
-                () = tokio::time::sleep(INTERVAL) => {}
+                () = round => {}
             }
         }
     }
 
     fn record(&self, url: &str, result: Result<(), String>) {
         let mut state = self.state.lock();
-        if state.url.as_deref() != Some(url) {
+        if state.target.as_ref().is_none_or(|target| target.url != url) {
             return;
         }
-        let error = match result {
-            Ok(()) => {
-                state.failures = 0;
-                None
-            }
-            Err(why) => {
-                state.failures += 1;
-                let message = format!("the external Prometheus at {url} is not reachable: {why}");
-                (state.failures >= FAILURES_MAX).then_some(message)
-            }
-        };
-        if state.error != error && (error.is_some() || state.failures == 0) {
-            state.error = error;
+        let result =
+            result.map_err(|why| format!("the external Prometheus at {url} is not reachable: {why}"));
+        if state.result.as_ref() != Some(&result) {
+            state.result = Some(result);
             drop(state);
             self.changes.modify(|count| *count += 1);
         }
@@ -98,12 +124,74 @@ fn with_scheme(url: &str) -> String {
     if url.contains("://") { url.to_owned() } else { format!("http://{url}") }
 }
 
-async fn ask(url: &str) -> Result<(), String> {
-    let client = connect::plain(url).map_err(|error| error.to_string())?;
+/// Asks until there is a response, with pauses of one second, two seconds and so on, as KAI does.
+async fn ask_repeatedly(target: &Target) -> Result<(), String> {
+    let mut attempt = 1;
+    loop {
+        match ask(target).await {
+            Err(_) if attempt < target.retries_max => {
+                tokio::time::sleep(Duration::from_secs(attempt)).await;
+                attempt += 1;
+            }
+            result => return result,
+        }
+    }
+}
+
+async fn ask(target: &Target) -> Result<(), String> {
+    let client = connect::plain(&target.url).map_err(|error| error.to_string())?;
     let request = http::Request::get(PATH).body(Vec::new()).map_err(|error| error.to_string())?;
-    match tokio::time::timeout(TIMEOUT, client.request_text(request)).await {
+    match tokio::time::timeout(target.timeout, client.request_text(request)).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("no response within {} s", TIMEOUT.as_secs())),
+        Err(_) => Err(format!("no response within {} s", target.timeout.as_secs())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use tokio::time::Instant;
+
+    fn config(probe: &Value, url: &str) -> Config {
+        let prometheus =
+            json!({"enabled": true, "externalPrometheusUrl": url, "externalPrometheusHealthProbe": probe});
+        let object = json!({"metadata": {"name": "kai-config"}, "spec": {"prometheus": prometheus}});
+        crate::read::config(&object).unwrap()
+    }
+
+    #[test]
+    fn settings_of_the_probe_have_an_effect() {
+        let probe = json!({"interval": 7, "timeout": 3, "maxRetries": 2});
+        let expected = Target {
+            url: "http://other:9090".to_owned(),
+            interval: Duration::from_secs(7),
+            timeout: Duration::from_secs(3),
+            retries_max: 2,
+        };
+        assert_eq!(Target::of(&config(&probe, "other:9090")), Some(expected));
+        let default = Target::of(&config(&json!({"interval": 0}), "https://other")).unwrap();
+        assert_eq!((default.interval.as_secs(), default.timeout.as_secs(), default.retries_max), (30, 10, 5));
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn prometheus_is_unreachable_after_the_last_retry() {
+        let probe = Probe::new(WatchValue::new(0));
+        // Nothing listens on the port, which was free a moment ago.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let config = config(&json!({"maxRetries": 3}), &format!("127.0.0.1:{port}"));
+        probe.target(Some(&config));
+        assert_eq!(probe.result(), None);
+        let began = Instant::now();
+        tokio::select! {
+            () = probe.run() => {}
+            () = async { while probe.result().is_none() { tokio::time::sleep(Duration::from_millis(100)).await } } => {}
+        }
+        assert!(began.elapsed() >= Duration::from_secs(1 + 2), "{:?}", began.elapsed());
+        let error = probe.result().unwrap().unwrap_err();
+        assert!(error.contains("is not reachable"), "{error}");
+        probe.target(None);
+        assert_eq!(probe.result(), None, "it is not asked any more");
     }
 }

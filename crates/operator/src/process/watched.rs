@@ -5,13 +5,14 @@
 
 use crate::facts::Apis;
 use crate::key::ObjectKey;
+use crate::unread::{Unread, Why};
 use k8s_openapi::api::core::v1::{Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kai_api::well_known::label;
 use kai_api::{Config, SchedulingShard};
 use kai_object as object;
-use kai_runtime::api::Api;
-use kai_runtime::health::Health;
+use kai_runtime::api::{Api, Result};
+use kai_runtime::health::{Health, WatchHealth};
 use kai_runtime::kind::{
     CONFIG_MAP, DAEMON_SET, DEPLOYMENT, LEASE, MUTATING_WEBHOOK_CONFIGURATION, NODE, POD,
     POD_DISRUPTION_BUDGET, ResourceKind, SERVICE_ACCOUNT, VALIDATING_WEBHOOK_CONFIGURATION, builtin,
@@ -41,8 +42,14 @@ const OPTIONAL: [ResourceKind; 4] = [PROMETHEUS, SERVICE_MONITOR, VERTICAL_POD_A
 const HELM_RELEASE: &str = "helm.sh/release.v1";
 /// How often the cluster is asked which optional APIs it serves.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(30);
-/// How long the start waits for lists of optional APIs, which may be denied.
+/// How long the start waits for lists that fail. What depends on them is then left alone.
+const REQUIRED_WAIT: Duration = Duration::from_secs(30);
 const OPTIONAL_WAIT: Duration = Duration::from_secs(5);
+/// How often is compared what can be read.
+const READABLE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A kind in a namespace; an empty namespace stands for all.
+type Scope = (ResourceKind, String);
 
 /// Kinds of an installation, and others that its state follows from.
 fn required() -> Vec<ResourceKind> {
@@ -70,25 +77,32 @@ pub(super) fn kind_of(key: &ObjectKey) -> Option<ResourceKind> {
     required().into_iter().chain(OPTIONAL).find(|kind| kind.kind == key.kind)
 }
 
-/// The optional kinds that the cluster serves. A failed request counts as not served; it is asked again.
-pub(super) async fn served(api: &Api) -> Vec<ResourceKind> {
+/// The optional kinds that the cluster serves. The groups of all are read by one request.
+pub(super) async fn served(api: &Api) -> Result<Vec<ResourceKind>> {
+    let groups = api.send("GET", "/apis", None).await?;
+    let versions: BTreeSet<String> = items(&groups, "groups")
+        .flat_map(|group| items(group, "versions"))
+        .map(|version| object::str_at(version, "/groupVersion").to_owned())
+        .collect();
     let mut served = Vec::new();
-    for kind in OPTIONAL {
-        let path = group_path(&kind.group, &kind.version);
-        let Ok(list) = api.send("GET", &path, None).await else { continue };
-        let resources = list.get("resources").and_then(Value::as_array).into_iter().flatten();
-        if resources.into_iter().any(|resource| object::str_at(resource, "/name") == kind.plural) {
+    for kind in OPTIONAL.into_iter().filter(|kind| versions.contains(&*kind.api_version())) {
+        let list = api.send("GET", &group_path(&kind.group, &kind.version), None).await?;
+        if items(&list, "resources").any(|resource| object::str_at(resource, "/name") == kind.plural) {
             served.push(kind);
         }
     }
-    served
+    Ok(served)
 }
 
-/// Waits until the cluster serves other optional kinds.
+fn items<'a>(object: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
+    object.get(list).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// Waits until the cluster serves other optional kinds. A failed request says nothing about them.
 pub(super) async fn served_differs(api: Api, known: Vec<ResourceKind>) {
     loop {
         tokio::time::sleep(DISCOVERY_INTERVAL).await;
-        if served(&api).await != known {
+        if served(&api).await.is_ok_and(|served| served != known) {
             return;
         }
     }
@@ -97,15 +111,18 @@ pub(super) async fn served_differs(api: Api, known: Vec<ResourceKind>) {
 /// The watched objects; the watches end when this is dropped.
 pub(super) struct Watched {
     store: Arc<Store>,
-    required: usize,
-    all: usize,
+    /// The scopes of the kinds that every installation needs.
+    required: BTreeMap<Scope, WatchHealth>,
+    optional: BTreeSet<Scope>,
     _watches: JoinSet<()>,
 }
 
 struct Store {
     objects: Mutex<BTreeMap<ObjectKey, Value>>,
-    /// Kind and namespace of every list that arrived.
-    listed: Mutex<BTreeSet<(ResourceKind, String)>>,
+    /// Every list that arrived.
+    listed: Mutex<BTreeSet<Scope>>,
+    /// Every list that the roles of the operator do not grant.
+    denied: Mutex<BTreeSet<Scope>>,
     changes: WatchValue<u64>,
 }
 
@@ -117,35 +134,66 @@ impl Watched {
         namespaces: &BTreeSet<String>,
         served: &[ResourceKind],
     ) -> Self {
-        let store =
-            Arc::new(Store { objects: Mutex::default(), listed: Mutex::default(), changes: changes.clone() });
+        let store = Arc::new(Store {
+            objects: Mutex::default(),
+            listed: Mutex::default(),
+            denied: Mutex::default(),
+            changes: changes.clone(),
+        });
         let mut watches = JoinSet::new();
         let mut start = |kind: &ResourceKind| {
-            let everywhere = BTreeSet::from([String::new()]);
             // The accounts of reservation and scaling pods have namespaces of their own.
             let in_all = !kind.namespaced || *kind == SERVICE_ACCOUNT;
-            let scopes = if in_all { &everywhere } else { namespaces };
-            for namespace in scopes {
-                watches.spawn(watch(
-                    Arc::clone(&store),
-                    api.clone(),
-                    health,
-                    kind.clone(),
-                    namespace.clone(),
-                ));
-            }
-            scopes.len()
+            let scopes = if in_all { vec![String::new()] } else { namespaces.iter().cloned().collect() };
+            let scopes = scopes.into_iter().map(|namespace| {
+                let scope = (kind.clone(), namespace);
+                let health = health.watch(&name_of(&scope));
+                watches.spawn(watch(Arc::clone(&store), api.clone(), health.clone(), scope.clone()));
+                (scope, health)
+            });
+            scopes.collect::<Vec<_>>()
         };
-        let required = required().iter().map(&mut start).sum();
-        let all = required + served.iter().map(&mut start).sum::<usize>();
-        Self { store, required, all, _watches: watches }
+        let required = required().iter().flat_map(&mut start).collect();
+        let optional = served.iter().flat_map(&mut start).map(|(scope, _)| scope).collect();
+        Self { store, required, optional, _watches: watches }
     }
 
-    /// Waits until all required kinds are listed, and a little for the others.
+    /// Waits until it is known what the `Config` says, and for a limited time for everything else.
     pub(super) async fn synced(&self) {
-        let listed = |count: usize| move |store: &Store| store.listed.lock().len() >= count;
-        self.wait_until(listed(self.required)).await;
-        let _ = tokio::time::timeout(OPTIONAL_WAIT, self.wait_until(listed(self.all))).await;
+        let is_known = |store: &Store, scope: &Scope| {
+            store.listed.lock().contains(scope) || store.denied.lock().contains(scope)
+        };
+        let settings = (ResourceKind::of::<Config>(), String::new());
+        self.wait_until(|store| is_known(store, &settings)).await;
+        let required = self.wait_until(|store| self.required.keys().all(|scope| is_known(store, scope)));
+        let _ = tokio::time::timeout(REQUIRED_WAIT, required).await;
+        let optional = self.wait_until(|store| self.optional.iter().all(|scope| is_known(store, scope)));
+        let _ = tokio::time::timeout(OPTIONAL_WAIT, optional).await;
+    }
+
+    /// What every installation needs and cannot be read.
+    pub(super) fn unread(&self) -> Unread {
+        let mut unread = Unread::default();
+        for (scope, health) in &self.required {
+            let why = if self.store.denied.lock().contains(scope) {
+                Why::Denied
+            } else {
+                match health.problem() {
+                    Some(problem) => Why::Failed(problem),
+                    None => continue,
+                }
+            };
+            let (kind, namespace) = scope;
+            unread.add(&kind.kind, namespace, resource_of(kind), why);
+        }
+        unread
+    }
+
+    /// Waits until something else can be read.
+    pub(super) async fn unread_differs(&self, known: &Unread) {
+        while self.unread() == *known {
+            tokio::time::sleep(READABLE_INTERVAL).await;
+        }
     }
 
     async fn wait_until(&self, holds: impl Fn(&Store) -> bool) {
@@ -185,37 +233,36 @@ impl Watched {
     }
 }
 
-/// Watches one kind in one namespace; an empty namespace stands for all.
-fn watch(
-    store: Arc<Store>,
-    api: Api,
-    health: &Health,
-    kind: ResourceKind,
-    namespace: String,
-) -> impl Future<Output = ()> + use<> {
-    let name = match namespace.as_str() {
+/// The resource with its group, such as `deployments.apps`.
+fn resource_of(kind: &ResourceKind) -> String {
+    if kind.group.is_empty() { kind.plural.to_string() } else { format!("{}.{}", kind.plural, kind.group) }
+}
+
+fn name_of((kind, namespace): &Scope) -> String {
+    match namespace.as_str() {
         "" => kind.plural.to_string(),
         namespace => format!("{} of namespace {namespace}", kind.plural),
-    };
-    let health = health.watch(&name);
-    let mut source = Source::in_namespace(kind.clone(), &namespace);
-    if OPTIONAL.contains(&kind) {
-        source.need = Need::Optional;
-    }
-    if kind == NODE {
-        // Of nodes only this label is of interest.
-        source = source.query(format!("labelSelector={}", query_value(&format!("{}=true", label::FAKE_GPU))));
-    }
-    async move {
-        let handle = |event: WatchEvent<Value>| store.handle(&kind, &namespace, event);
-        list_and_watch(&api, &source, &health, handle).await;
     }
 }
 
+async fn watch(store: Arc<Store>, api: Api, health: WatchHealth, scope: Scope) {
+    let (kind, namespace) = &scope;
+    let mut source = Source::in_namespace(kind.clone(), namespace);
+    // Also of a kind that every installation needs: the conditions say what is missing.
+    source.need = Need::Optional;
+    if *kind == NODE {
+        // Of nodes only this label is of interest.
+        source = source.query(format!("labelSelector={}", query_value(&format!("{}=true", label::FAKE_GPU))));
+    }
+    let handle = |event: WatchEvent<Value>| store.handle(&scope, event);
+    list_and_watch(&api, &source, &health, handle).await;
+}
+
 impl Store {
-    fn handle(&self, kind: &ResourceKind, namespace: &str, event: WatchEvent<Value>) {
+    fn handle(&self, scope: &Scope, event: WatchEvent<Value>) {
+        let (kind, namespace) = scope;
         let in_scope =
-            |key: &ObjectKey| key.kind == kind.kind && (namespace.is_empty() || key.namespace == namespace);
+            |key: &ObjectKey| key.kind == kind.kind && (namespace.is_empty() || key.namespace == *namespace);
         match event {
             WatchEvent::Listed(items, _) => {
                 let mut objects = self.objects.lock();
@@ -225,7 +272,8 @@ impl Store {
                     (ObjectKey::of(&item), item)
                 }));
                 drop(objects);
-                self.listed.lock().insert((kind.clone(), namespace.to_owned()));
+                self.listed.lock().insert(scope.clone());
+                self.denied.lock().remove(scope);
             }
             WatchEvent::Applied(item) => return self.apply(trimmed(item, kind)),
             WatchEvent::Deleted(item) => {
@@ -241,10 +289,13 @@ impl Store {
                 let key = ObjectKey::new(&kind.kind, &invalid.key.namespace, &invalid.key.name);
                 self.objects.lock().remove(&key);
             }
-            // As where the API is not served: what was deployed through it stays.
             WatchEvent::Denied => {
-                self.objects.lock().retain(|key, _| !in_scope(key));
-                self.listed.lock().remove(&(kind.clone(), namespace.to_owned()));
+                // As where the API is not served: what was deployed through it stays. Of other kinds the last state is kept.
+                if OPTIONAL.contains(kind) {
+                    self.objects.lock().retain(|key, _| !in_scope(key));
+                }
+                self.listed.lock().remove(scope);
+                self.denied.lock().insert(scope.clone());
             }
         }
         self.changes.modify(|count| *count += 1);

@@ -14,7 +14,7 @@ fn of_shard(operand: &Operand, facts: &Facts, failures: &[String]) -> Vec<Condit
         objects: &facts.objects,
         kept: kept.collect(),
         failures,
-        external_prometheus_error: None,
+        external_prometheus: None,
     })
 }
 
@@ -68,4 +68,28 @@ fn rollout_that_is_not_observed_is_not_available() {
     let key = ObjectKey::new("Deployment", "kai-scheduler", "kai-scheduler-default");
     facts.objects.get_mut(&key).unwrap()["metadata"]["generation"] = json!(4);
     assert!(!status(&of_shard(&shard(json!({})), &facts, &[]), "Available"));
+}
+
+#[test]
+fn external_prometheus_gives_its_reasons() {
+    let config = json!({"prometheus": {"enabled": true, "externalPrometheusUrl": "http://other:9090"}});
+    let operands = desired(&config, &[], &facts()).config;
+    let prometheus = operands.into_iter().find(|operand| operand.name == "KAI-prometheus").unwrap();
+    let deployed: std::collections::BTreeMap<_, _> =
+        prometheus.objects.iter().map(|object| (ObjectKey::of(object), object.clone())).collect();
+    let available = |result: Option<Result<(), String>>| {
+        let conditions = conditions(&Observed {
+            generation: 1,
+            operands: std::slice::from_ref(&prometheus),
+            objects: &deployed,
+            kept: Vec::new(),
+            failures: &[],
+            external_prometheus: result.as_ref(),
+        });
+        let condition = conditions.into_iter().find(|condition| condition.type_ == "Available").unwrap();
+        (condition.status, condition.reason)
+    };
+    assert_eq!(available(None), (true, "available"));
+    assert_eq!(available(Some(Ok(()))), (true, "prometheus_connected"));
+    assert_eq!(available(Some(Err("refused".to_owned()))), (false, "prometheus_connection_failed"));
 }

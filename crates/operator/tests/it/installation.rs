@@ -77,3 +77,13 @@ fn webhooks_keep_what_a_cloud_added_and_lose_what_would_exempt_objects() {
         assert_eq!(object["webhooks"][0]["namespaceSelector"]["matchExpressions"][1]["key"], "cloud");
     }
 }
+
+#[test]
+fn object_that_moves_is_deleted_once_it_is_at_its_new_place() {
+    let before = deployed(&desired(&json!({}), &[], &facts()), &facts());
+    let moved = desired(&json!({"namespace": "kai-two"}), &[], &before);
+    let old = ObjectKey::new("Deployment", "kai-scheduler", "binder");
+    assert!(!plan(&moved, "kai-config", &before).contains(&Change::Delete(old.clone())));
+    let after = deployed(&moved, &before);
+    assert!(plan(&moved, "kai-config", &after).contains(&Change::Delete(old)));
+}

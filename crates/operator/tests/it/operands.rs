@@ -134,3 +134,50 @@ fn pull_secrets_of_the_reservation_account_stay() {
     let account = get(&desired, "ServiceAccount", "kai-resource-reservation");
     assert_eq!(account["imagePullSecrets"], json!([{"name": "old"}, {"name": "new"}]));
 }
+
+#[test]
+fn every_component_with_several_replicas_may_have_a_budget() {
+    let budget = json!({"service": {"podDisruptionBudget": {"enabled": true, "maxUnavailable": 2}}});
+    let components = ["podGrouper", "binder", "admission", "queueController", "podGroupController"];
+    let mut config = json!({"global": {"replicaCount": 3}});
+    for component in components.iter().chain(&["nodeScaleAdjuster", "numaPlacementExporter"]) {
+        config[component] = budget.clone();
+    }
+    config["numaPlacementExporter"]["service"]["enabled"] = json!(true);
+    let desired = desired(&config, &[], &facts());
+    for name in ["pod-grouper", "binder", "admission", "queue-controller", "podgroup-controller"] {
+        assert_eq!(get(&desired, "PodDisruptionBudget", name)["spec"]["maxUnavailable"], 2, "{name}");
+    }
+    let notices: Vec<&String> = desired.config.iter().flat_map(|operand| &operand.notices).collect();
+    for component in ["nodeScaleAdjuster", "numaPlacementExporter"] {
+        let setting = format!("spec.{component}.service.podDisruptionBudget has no effect");
+        assert!(notices.iter().any(|notice| notice.starts_with(&setting)), "{notices:?}");
+    }
+}
+
+#[test]
+fn pull_policies_of_pods_that_components_make_are_passed_on() {
+    let config = |policy: &str| {
+        json!({
+            "binder": {"resourceReservation": {"image": {"pullPolicy": policy}}},
+            "nodeScaleAdjuster": {"args": {"scalingPodImage": {"pullPolicy": policy}}},
+        })
+    };
+    for (name, flag) in [
+        ("binder", "--resource-reservation-pod-image-pull-policy"),
+        ("node-scale-adjuster", "--scaling-pod-image-pull-policy"),
+    ] {
+        let args = arguments(&desired(&config("Always"), &[], &facts()), "Deployment", name);
+        assert!(args.windows(2).any(|pair| pair == [flag, "Always"]), "{args:?}");
+        let args = arguments(&desired(&config("IfNotPresent"), &[], &facts()), "Deployment", name);
+        assert!(!args.iter().any(|arg| arg == flag), "the default needs no flag: {args:?}");
+    }
+}
+
+#[test]
+fn sample_interval_is_said_to_have_no_effect() {
+    let config = json!({"prometheus": {"enabled": true, "sampleInterval": "5m"}});
+    let desired = desired(&config, &[], &with_prometheus());
+    let notices: Vec<&String> = desired.config.iter().flat_map(|operand| &operand.notices).collect();
+    assert!(notices.iter().any(|notice| notice.contains("spec.prometheus.sampleInterval")), "{notices:?}");
+}

@@ -1,15 +1,17 @@
 //! The operator on the embedded API server with simulated nodes, in virtual time.
 
+mod bad_times;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kai_api::{Config, SchedulingShard};
 use kai_object as object;
 use kai_operator::Images;
-use kai_operator::process::{self, Options};
+use kai_operator::process::{self, Check, Options};
 use kai_runtime::api::{Api, DeleteOptions, Part};
 use kai_runtime::kind::{self, Key, ResourceKind};
 use kai_runtime::process::Process;
-use kai_sim::{Cluster, NodeGroup, Outage};
+use kai_sim::{Builder, Cluster, NodeGroup, Outage};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -26,7 +28,21 @@ struct Installation {
 impl Installation {
     /// A cluster with the CRDs, a `Config`, a shard and a running operator.
     async fn new(config: &Value) -> Self {
-        let builder = Cluster::builder().seed(1).starting_at("2026-01-01T00:00:00Z".parse().unwrap());
+        Self::with(config, Cluster::builder(), Check::default()).await
+    }
+
+    /// With an operator that does not deploy what is refused.
+    async fn checked(config: &Value, check: Check) -> Self {
+        Self::with(config, Cluster::builder(), check).await
+    }
+
+    /// With a journal of all requests.
+    async fn recorded(config: &Value) -> Self {
+        Self::with(config, Cluster::builder().keep_lines(), Check::default()).await
+    }
+
+    async fn with(config: &Value, builder: Builder, check: Check) -> Self {
+        let builder = builder.seed(1).starting_at("2026-01-01T00:00:00Z".parse().unwrap());
         let mut cluster = builder.nodes([NodeGroup::gpu_nodes(1, 8)]).start().await.unwrap();
         for definition in kai_api::crds() {
             let definition = serde_json::to_value(&definition).unwrap();
@@ -41,7 +57,8 @@ impl Installation {
         cluster.run(OPERATOR, move |client| {
             let process = Process::start(Api::new(client, OPERATOR), clock, OPERATOR);
             let images = Images { repository: "registry".to_owned(), tag: "v1".to_owned() };
-            process::run(process, Options { namespace: NAMESPACE.to_owned(), images })
+            let options = Options { namespace: NAMESPACE.to_owned(), images };
+            process::run_checked(process, options, check.clone())
         });
         let installation = Self { cluster };
         installation.create(&ResourceKind::of::<SchedulingShard>(), "default", &json!({})).await;
@@ -98,7 +115,16 @@ impl Installation {
     }
 
     async fn ready(&self) {
-        self.wait_until("the installation is ready", async || self.is_ready().await).await;
+        let waiting = async {
+            while !self.is_ready().await {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        if tokio::time::timeout(TIMEOUT, waiting).await.is_err() {
+            let config = self.get(&ResourceKind::of::<Config>(), "kai-config").await.unwrap_or_default();
+            let shard = self.get(&ResourceKind::of::<SchedulingShard>(), "default").await.unwrap_or_default();
+            panic!("the installation is not ready: {:#} {:#}", config["status"], shard["status"]);
+        }
     }
 
     /// Resource versions of everything that the operator writes.

@@ -312,9 +312,10 @@ impl<'a> Cluster<'a> {
             cdi: facts::cdi(self.of_kind("ClusterPolicy")),
             now: NOW.parse().unwrap_or(Timestamp(0)),
             certificates: secrets.into_iter().map(|name| (name.to_owned(), certificate.clone())).collect(),
+            certificate_errors: BTreeMap::new(),
             objects: self.objects.clone(),
             leaders: leaders.collect(),
-            external_prometheus_error: None,
+            external_prometheus: None,
         }
     }
 
@@ -353,7 +354,7 @@ impl<'a> Cluster<'a> {
                     objects: &self.objects,
                     kept,
                     failures: &own,
-                    external_prometheus_error: None,
+                    external_prometheus: None,
                 }),
             );
         }

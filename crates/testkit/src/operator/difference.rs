@@ -194,6 +194,14 @@ pub const DIFFERENCES: &[Difference] = &[
         },
     },
     Difference { id: "O18", covers: |facts, m| facts.is_of_a_shard(m) && is_of_hand_over(m) },
+    Difference { id: "O19", covers: |_, m| m.kind() == "PodDisruptionBudget" && m.is_only_here() },
+    Difference {
+        id: "O20",
+        covers: |_, m| {
+            let flags = ["--resource-reservation-pod-image-pull-policy", "--scaling-pod-image-pull-policy"];
+            flags.iter().any(|flag| is_argument(m, flag))
+        },
+    },
 ];
 
 /// Whether the input of a case can show the difference until a step: the rules over settings at rest are those of
