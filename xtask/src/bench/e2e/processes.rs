@@ -9,6 +9,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+/// How pods are bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Binding {
+    Direct,
+    /// By bind requests, as in KAI.
+    Requests,
+}
+
 /// Components and the flags that switch off what needs certificates.
 pub(in crate::bench) const COMPONENTS: [(&str, &[&str]); 5] = [
     ("scheduler", &["--plugin-server-port=0"]),
@@ -83,10 +91,16 @@ impl Drop for Child {
 
 impl Processes {
     /// Starts all of them; what they log goes to a file each.
-    pub(super) fn start(binary: &Path, kubeconfig: &Path, logs: &Path) -> Result<Self> {
+    pub(super) fn start(binary: &Path, kubeconfig: &Path, logs: &Path, binding: Binding) -> Result<Self> {
         let mut children = Vec::new();
         for (name, flags) in COMPONENTS {
-            let flags = [&["--qps=-1"][..], flags].concat();
+            // As the operator does.
+            let mode: &[&str] = match (binding, name) {
+                (Binding::Direct, "pod-grouper") => &["--assign-at-binding"],
+                (Binding::Requests, "scheduler") => &["--direct-binding=false"],
+                _ => &[],
+            };
+            let flags = [&["--qps=-1"][..], flags, mode].concat();
             children.push(Child::component(binary, kubeconfig, logs, name, &flags)?);
         }
         Ok(Self { children })

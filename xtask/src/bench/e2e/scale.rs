@@ -5,6 +5,7 @@
 //! switched on. A victim has no owner that would create it again.
 
 use super::load::{Load, pods_path};
+use super::processes::Binding;
 use super::{PATIENCE, Started, start_embedded, start_real};
 use crate::bench::page::{self, Part};
 use crate::repository::Repository;
@@ -87,7 +88,7 @@ pub(in crate::bench) fn run(repository: &Repository, args: &Args) -> Result<()> 
             let (load, processes) = if args.embedded {
                 start_embedded(&binary, &scratch, args.nodes).await?
             } else {
-                start_real(repository, &binary, &scratch, args.nodes).await?
+                start_real(repository, &binary, &scratch, args.nodes, Binding::Direct).await?
             };
             let world =
                 World { load, nodes: args.nodes, burst_gangs: args.burst_gangs, _processes: processes };
