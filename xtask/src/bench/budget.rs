@@ -17,6 +17,7 @@ use std::process::{Command, Stdio};
 const NODES: usize = 100;
 /// By how much a count may grow; one that shrinks by more is worth a smaller budget.
 const TOLERANCE: f64 = 0.03;
+const FILE: &str = "tests/budget.json";
 /// The member of the file with the counts of this step.
 const SECTION: &str = "instructions";
 
@@ -36,6 +37,13 @@ pub(crate) fn missing() -> Option<String> {
     }
 }
 
+/// Why there is nothing to compare, if so.
+pub(crate) fn unset(repository: &Repository) -> Result<Option<String>> {
+    let budget = read(&repository.root.join(FILE))?;
+    let why = || format!("`{FILE}` has no instructions; hint: UPDATE=1 cargo xtask budget");
+    Ok(budget.is_empty().then(why))
+}
+
 pub(crate) fn run(repository: &Repository) -> Result<()> {
     if let Some(why) = missing() {
         bail!("instructions are not counted: {why}; hint: apt-get install valgrind");
@@ -53,7 +61,7 @@ pub(crate) fn run(repository: &Repository) -> Result<()> {
         println!("{:16} {:8.1} million instructions", shape.name, count as f64 / 1e6);
         counts.insert(shape.name.to_owned(), count);
     }
-    let path = repository.root.join("tests/budget.json");
+    let path = repository.root.join(FILE);
     if std::env::var_os("UPDATE").is_some() {
         return update(&path, &counts);
     }
