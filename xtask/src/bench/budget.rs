@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn growth_beyond_the_tolerance_fails_and_shrinkage_is_told() {
+    fn growth_beyond_the_tolerance_fails_and_shrinkage_is_reported() {
         let of = |counts: &[(&str, u64)]| -> Counts {
             counts.iter().map(|(shape, count)| ((*shape).to_owned(), *count)).collect()
         };

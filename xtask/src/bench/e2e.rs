@@ -89,12 +89,9 @@ pub(super) fn run(repository: &Repository, args: &Args) -> Result<()> {
         }
         let measured = real(repository, &binary, &scratch, args.nodes, pods).await?;
         let mut text = measured.text();
-        match args.against {
-            Some(Against::KubeScheduler) => {
-                let other = against::kube_scheduler(repository, &scratch, args.nodes, pods).await?;
-                text.push_str(&measured.beside("kube-scheduler", &other));
-            }
-            None => {}
+        if let Some(Against::KubeScheduler) = args.against {
+            let other = against::kube_scheduler(repository, &scratch, args.nodes, pods).await?;
+            text.push_str(&measured.beside("kube-scheduler", &other));
         }
         Ok((Part::Filled, text, measured.misses()))
     })?;
