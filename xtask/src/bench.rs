@@ -8,6 +8,7 @@
 mod admission;
 mod apiserver;
 mod baseline;
+pub(crate) mod budget;
 mod calibration;
 mod decisions;
 mod e2e;

@@ -1,5 +1,6 @@
 //! Runs all checks in order and stops at the first failure: `cargo xtask ci`.
 
+use crate::bench::budget;
 use crate::ignored_tests::Life;
 use crate::repository::Repository;
 use crate::{api_suite, conformance, deny, fuzz, ignored_tests, kubernetes, seeds, soak, tidy};
@@ -60,6 +61,10 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
         done(repository.cargo().args(document).env("RUSTDOCFLAGS", "-D warnings"))
     })?;
     step("conformance", || conformance::run(repository, &conformance::Args::default()))?;
+    match budget::missing().or(budget::unset(repository)?) {
+        None => step("instruction budget", || budget::run(repository))?,
+        Some(why) => println!("\n== instruction budget: skipped: {why}"),
+    }
     step("API suite", || api_suite::run(repository, &api_suite::Args::recorded()))?;
     match kubernetes::missing() {
         None => step("API suite, live", || api_suite::run(repository, &api_suite::Args::live()))?,

@@ -91,6 +91,14 @@ pub(crate) fn programs(repository: &Repository) -> Result<Programs> {
     Ok(Programs::in_folder(&built(repository)?)?)
 }
 
+/// The built kube-scheduler.
+pub(crate) fn scheduler(repository: &Repository) -> Result<PathBuf> {
+    let folder = built(repository)?;
+    let package = ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler");
+    build_packages(&repository.root.join("tests/kubernetes"), &folder, VERSION, &[package])?;
+    Ok(folder.join(package.0))
+}
+
 /// The folder of the built programs, building what is missing.
 pub(crate) fn built(repository: &Repository) -> Result<PathBuf> {
     let folder = folder(repository)?;

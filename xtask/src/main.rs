@@ -1,4 +1,4 @@
-//! Repository tasks: `cargo xtask ci`, `tidy`, `deny`, `conformance`, `bench`, `fuzz`, `seeds`, `soak`,
+//! Repository tasks: `cargo xtask ci`, `tidy`, `deny`, `conformance`, `bench`, `budget`, `fuzz`, `seeds`, `soak`,
 //! `image`, `kubernetes`, `api-suite`.
 //!
 //! CI runs the same commands.
@@ -46,6 +46,8 @@ enum Task {
     /// Measure `kai plan` on generated clusters, beside KAI's recorded times where the reference folder is there;
     /// `bench e2e` fills a whole cluster.
     Bench(bench::Args),
+    /// Compare the instructions of planning with `tests/budget.json`; `UPDATE=1` writes them. Needs valgrind.
+    Budget,
     /// Fuzz everything that reads foreign input, for a short while.
     Fuzz(fuzz::Args),
     /// Run many seeds of the simulated faults, in parallel, and print those that fail.
@@ -69,6 +71,7 @@ fn main() -> anyhow::Result<()> {
         Task::Deny => deny::run(&repository),
         Task::Conformance(args) => conformance::run(&repository, &args),
         Task::Bench(args) => bench::run(&repository, &args),
+        Task::Budget => bench::budget::run(&repository),
         Task::Fuzz(args) => fuzz::run(&repository, &args),
         Task::Seeds(args) => seeds::run(&repository, &args),
         Task::Soak(args) => soak::run(&repository, &args),

@@ -37,7 +37,7 @@ pub(crate) fn informers() -> Informers {
         });
     let requests = Informer::partial(ResourceKind::of::<BindRequest>(), StoredRequest::identity)
         .index(BY_GROUP, |request| request.gpu_groups().to_vec());
-    let nodes = Informer::<Node>::typed().trim(trim_node);
+    let nodes = Informer::<Node>::metadata().trim(trim_node);
     let volumes = Informer::<PersistentVolume>::typed()
         .trim(trim_persistent_volume)
         .index(FOR_CLAIM, |volume| {
@@ -173,7 +173,6 @@ fn trim_volume(full: Volume) -> Option<Volume> {
 
 fn trim_node(node: &mut Node) {
     trim_metadata(&mut node.metadata, |_| true, |_| false);
-    (node.spec, node.status) = (None, None);
 }
 
 /// Keeps what the selection of a volume reads.

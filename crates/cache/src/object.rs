@@ -56,6 +56,10 @@ macro_rules! kinds {
             pub fn name(self) -> &'static str {
                 match self { $(Kind::$kind => $name,)* }
             }
+            /// Whether only the metadata of its objects is kept.
+            pub fn is_metadata_only(self) -> bool {
+                matches!(self, Kind::ConfigMap | Kind::Namespace)
+            }
             /// The key of its list in a snapshot file.
             pub fn list_key(self) -> &'static str {
                 match self { $(Kind::$kind => $json,)* }

@@ -38,13 +38,16 @@ pub struct ComponentOptions {
 }
 
 impl Default for ComponentOptions {
-    /// The binder is ours, so that the scheduler binds what needs nothing of it.
+    /// The binder is ours, so that the scheduler binds what needs nothing of it, and names the group in the Binding.
     fn default() -> Self {
         let binding = kai_scheduler::Binding::Direct;
         Self {
             scheduler: kai_scheduler::Options { binding, ..kai_scheduler::Options::default() },
             binder: kai_binder::Options::default(),
-            pod_grouper: kai_podgrouper::Options::default(),
+            pod_grouper: kai_podgrouper::Options {
+                assign_at_binding: true,
+                ..kai_podgrouper::Options::default()
+            },
             pod_group_controller: kai_controllers::podgroup::Options::default(),
             queue_controller: kai_controllers::queue::Options::default(),
             reservation: kai_reservation::simulated::Options::default(),

@@ -130,6 +130,7 @@ pub(crate) fn pod_grouper(flags: &PodGrouperFlags, own: &OwnRules) -> kai_podgro
         generic_karta_fallback: flags.generic_karta_fallback,
         default_priorities: both.then(|| Key::new(namespace, name)),
         max_concurrent_reconciles: flags.max_concurrent_reconciles.max(1),
+        assign_at_binding: flags.assign_at_binding,
         own_rules: own.clone(),
     }
 }

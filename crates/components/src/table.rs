@@ -183,7 +183,9 @@ const POD_GROUPER: ComponentSpec = ComponentSpec {
     aliases: &["podgrouper"],
     about: "Run the pod grouper, which creates pod groups for workloads",
     command_line: CommandLine::of::<flags::PodGrouperFlags>(),
-    start: |StartContext { process, options, .. }| {
+    start: |StartContext { process, mut options, .. }| {
+        let binds = options.scheduler.binding == kai_scheduler::Binding::Direct;
+        options.pod_grouper.assign_at_binding &= binds;
         Box::pin(kai_podgrouper::run(process, options.pod_grouper))
     },
     service_account: ServiceAccount { name: "pod-grouper", namespace: NAMESPACE },

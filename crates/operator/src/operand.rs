@@ -16,15 +16,20 @@ use crate::settings::{Settings, enabled};
 use crate::workload::service_account;
 use crate::{CertificateRequest, Facts, Operand};
 use kai_api::SchedulingShard;
-use kai_api::config::service::Service;
+use kai_api::config::service::{ClientConfig, Service};
 
-/// Requests per second and burst of a component without its own setting.
-const CLIENT_LIMITS: (i64, i64) = (20, 100);
+/// A component that KAI's operator limits although the `Config` does not: requests per second and burst.
+const LIMITED_BY_KAI: [Option<i64>; 2] = [Some(20), Some(100)];
+/// A component that has the limits of its flags there.
+pub(crate) const LIMITED_BY_FLAGS: [Option<i64>; 2] = [None, None];
+
+/// The argument of a component that sends as many requests as it has.
+const NOT_LIMITED: &str = "--qps=-1";
 
 /// All operands, in the order of KAI's operator, which conditions show.
 pub(crate) fn all(settings: &Settings, shards: &[SchedulingShard], facts: &Facts) -> Vec<Operand> {
     vec![
-        pod_grouper::operand(settings, facts),
+        pod_grouper::operand(settings, shards, facts),
         binder::operand(settings, facts),
         queue_controller::operand(settings, facts),
         podgroup_controller::operand(settings, facts),
@@ -56,12 +61,21 @@ fn scheduler(settings: &Settings) -> Operand {
     operand
 }
 
-/// `--qps` and `--burst` of a component that always gets them.
-fn client_limits(service: Option<&Service>) -> [String; 4] {
-    let limits = service.and_then(|service| service.k8s_client_config.as_ref());
-    let qps = limits.and_then(|limits| limits.qps).unwrap_or(CLIENT_LIMITS.0);
-    let burst = limits.and_then(|limits| limits.burst).unwrap_or(CLIENT_LIMITS.1);
-    ["--qps".to_owned(), qps.to_string(), "--burst".to_owned(), burst.to_string()]
+/// The client limits that a `Config` sets for a service.
+pub(crate) fn limits_of(service: Option<&Service>) -> ClientConfig {
+    service.and_then(|service| service.k8s_client_config.clone()).unwrap_or_default()
+}
+
+/// `--qps` and `--burst`. A component for which the `Config` names neither is not limited: its write queue adapts to the
+/// latency of the server, a circuit breaker spares a server that fails, and the server's priority and fairness divides
+/// what it can do. Where the `Config` names one of both, `defaults` fills in the other, as KAI's operator does.
+pub(crate) fn client_limits(set: &ClientConfig, defaults: [Option<i64>; 2]) -> Vec<String> {
+    if set.qps.is_none() && set.burst.is_none() {
+        return vec![NOT_LIMITED.to_owned()];
+    }
+    let [qps, burst] = defaults;
+    let limits = [("--qps", set.qps.or(qps)), ("--burst", set.burst.or(burst))];
+    limits.into_iter().filter_map(|(flag, limit)| Some(format!("{flag}={}", limit?))).collect()
 }
 
 /// The notice about a disruption budget that a component cannot have.

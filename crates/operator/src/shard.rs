@@ -7,11 +7,12 @@ mod leader;
 mod plugins;
 mod usage;
 
-use crate::operand::prometheus;
+use crate::operand::{LIMITED_BY_FLAGS, client_limits, limits_of, prometheus};
 use crate::settings::{Settings, enabled, owner};
 use crate::workload::{Port, Workload, metadata, service};
 use crate::{Facts, Object, ObjectKey, Operand, resources};
 use kai_api::SchedulingShard;
+use kai_api::config::service::ClientConfig;
 use kai_api::well_known::{annotation, env};
 use kai_units::Quantity;
 use serde_json::{Value, json};
@@ -177,12 +178,12 @@ fn arguments(
     if let Some(prefix) = &settings.queue_controller.metrics_namespace {
         args.push(format!("--metrics-namespace={prefix}"));
     }
-    let limits = settings.scheduler.service.as_ref().and_then(|service| service.k8s_client_config.as_ref());
-    if let Some(qps) = limits.and_then(|limits| limits.qps) {
-        args.push(format!("--qps={qps}"));
-    }
-    if let Some(burst) = limits.and_then(|limits| limits.burst) {
-        args.push(format!("--burst={burst}"));
+    let limits = limits_of(settings.scheduler.service.as_ref());
+    // Limits of the shard's own come after these, which count for what it leaves out.
+    let is_limited =
+        ["qps", "burst"].iter().any(|flag| shard.spec.args.iter().flatten().any(|(name, _)| name == flag));
+    if !is_limited || limits != ClientConfig::default() {
+        args.extend(client_limits(&limits, LIMITED_BY_FLAGS));
     }
     args.extend(extra);
     args.push(LEADER_ELECTION.to_owned());
@@ -190,6 +191,16 @@ fn arguments(
         args.push("--log-json".to_owned());
     }
     args
+}
+
+/// Whether the scheduler of a shard binds pods that need nothing of the binder. The process reads booleans as Go does.
+pub(crate) fn binds_directly(settings: &Settings, shard: &SchedulingShard) -> bool {
+    let mut args = shard.spec.args.iter().flatten();
+    let own = args.find(|(name, _)| *name == "direct-binding").map(|(_, value)| value.as_str());
+    match own {
+        Some(value) => ["1", "t", "T", "TRUE", "true", "True"].contains(&value),
+        None => !crate::operand::binder_sees_every_pod(settings),
+    }
 }
 
 fn environment(settings: &Settings, shard: &SchedulingShard) -> Result<Vec<Value>, String> {

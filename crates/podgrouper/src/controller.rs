@@ -237,7 +237,8 @@ impl Grouper {
 
     /// How long the assignment of a pod may still wait for its binding, which carries it; none if it is due.
     fn remaining_wait(&self, pod: &PodSummary, desired: &Desired) -> Option<Duration> {
-        if !apply::is_implied(pod, desired) || pod.spec.node_name.is_some() {
+        if !self.options.assign_at_binding || !apply::is_implied(pod, desired) || pod.spec.node_name.is_some()
+        {
             return None;
         }
         let key = hash_of(&key_of(&pod.metadata));

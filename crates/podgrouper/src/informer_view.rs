@@ -47,18 +47,14 @@ pub(crate) fn informers(options: &Options) -> Informers {
                 base.map(|base| format!("{}/{base}", group.metadata.namespace_str())).into_iter().collect()
             },
         ))
-        .with(Informer::<PriorityClass>::typed().trim(|class| {
-            *class =
-                PriorityClass { metadata: std::mem::take(&mut class.metadata), ..PriorityClass::default() };
+        .with(Informer::<PriorityClass>::metadata().trim(|class| {
             trim_to_identity(&mut class.metadata);
         }));
     if !options.namespace_label_selector.is_empty() {
-        informers = informers.with(Informer::<Namespace>::typed().trim(|namespace| {
+        informers = informers.with(Informer::<Namespace>::metadata().trim(|namespace| {
             let labels = namespace.metadata.labels.take();
             trim_to_identity(&mut namespace.metadata);
             namespace.metadata.labels = labels;
-            namespace.spec = None;
-            namespace.status = None;
         }));
     }
     if let Some(key) = &options.default_priorities {

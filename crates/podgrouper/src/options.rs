@@ -28,6 +28,9 @@ pub struct Options {
     pub default_priorities: Option<Key>,
     /// `max-concurrent-reconciles`
     pub max_concurrent_reconciles: usize,
+    /// `assign-at-binding`: whether the scheduler knows implied groups and writes the annotation with its Bindings, so that
+    /// only a pod that has none for a while is annotated here.
+    pub assign_at_binding: bool,
     /// Rules for kinds that are not built in.
     pub own_rules: OwnRules,
 }
@@ -45,6 +48,7 @@ impl Default for Options {
             generic_karta_fallback: true,
             default_priorities: None,
             max_concurrent_reconciles: 10,
+            assign_at_binding: false,
             own_rules: OwnRules::default(),
         }
     }

@@ -16,7 +16,8 @@ use crate::rate_limit::RateLimiter;
 use crate::url;
 use crate::watch_value::WatchValue;
 use futures::{AsyncBufRead, Stream, StreamExt as _};
-use http::Request;
+use http::header::ACCEPT;
+use http::{HeaderValue, Request};
 use kai_object as object;
 use kube::core::WatchEvent;
 use prometheus::Registry;
@@ -28,6 +29,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use unmanaged::Unmanaged;
 
+pub(crate) const JSON: &str = "application/json";
 /// How long a response may take; a watch may stay open for longer once it has begun.
 const RESPONSE_TIMEOUT: Duration = Duration::from_mins(1);
 /// The cause in the status with which the server rejects an eviction (429) because of a disruption budget.
@@ -531,14 +533,19 @@ impl Api {
 
     /// The body of a response as text.
     pub(crate) async fn text(&self, path: &str) -> Result<String> {
+        self.text_as(path, JSON).await
+    }
+
+    /// The body of a response in one of these media types.
+    pub(crate) async fn text_as(&self, path: &str, accept: &'static str) -> Result<String> {
         let sent = self.admit("GET", path).await?;
-        let request = self.request("GET", path, "application/json", Vec::new())?;
+        let request = accepting(accept, self.request("GET", path, JSON, Vec::new())?);
         self.observe("GET", path, sent, Box::pin(self.client.request_text(request))).await
     }
 
-    /// The body of a streaming response.
-    pub(crate) async fn stream(&self, path: &str) -> Result<impl AsyncBufRead + use<>> {
-        let request = self.request("GET", path, "application/json", Vec::new())?;
+    /// The body of a streaming response in one of these media types.
+    pub(crate) async fn stream(&self, path: &str, accept: &'static str) -> Result<impl AsyncBufRead + use<>> {
+        let request = accepting(accept, self.request("GET", path, JSON, Vec::new())?);
         let sent = self.circuit_breaker.admit().await;
         self.observe("WATCH", path, sent, Box::pin(self.client.request_stream(request))).await
     }
@@ -609,11 +616,17 @@ impl Api {
             .method(method)
             .uri(path)
             .header("content-type", content_type)
-            .header("accept", "application/json")
+            .header("accept", JSON)
             .header("user-agent", self.user_agent)
             .body(body)
             .map_err(|_| invalid())
     }
+}
+
+/// Replaces the media types that a request accepts.
+fn accepting(accept: &'static str, mut request: Request<Vec<u8>>) -> Request<Vec<u8>> {
+    request.headers_mut().insert(ACCEPT, HeaderValue::from_static(accept));
+    request
 }
 
 /// Deserialises an object without `managedFields`.

@@ -9,9 +9,10 @@ use crate::api::Api;
 use crate::api::unmanaged::Unmanaged;
 use crate::health::{Health, WatchHealth};
 use crate::kind::{ApiObject, Key, ResourceKind};
-use crate::watch::{Source, list_and_watch_as};
+use crate::watch::{Shape, Source, list_and_watch_as};
 use crate::watch_value::WatchValue;
 use futures::future::BoxFuture;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kai_object as object;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -62,6 +63,32 @@ impl<T: ApiObject> Informer<T> {
                 })
             },
         }
+    }
+}
+
+/// An object of which only the metadata is read.
+#[derive(serde::Deserialize)]
+struct MetadataOnly {
+    #[serde(default)]
+    metadata: ObjectMeta,
+}
+
+impl<T: ApiObject + Default> Informer<T> {
+    /// Requests and stores only the metadata, but for `managedFields`; all else is as in an empty object.
+    pub fn metadata() -> Self {
+        let mut informer = Self::typed();
+        informer.source.shape = Shape::Metadata;
+        informer.start = |store, api, source, health| {
+            Box::pin(async move {
+                let share = |partial: MetadataOnly| {
+                    let mut object = T::default();
+                    *object.meta_mut() = ObjectMeta { managed_fields: None, ..partial.metadata };
+                    store.share(object)
+                };
+                list_and_watch_as(&api, &source, &health, share, |event| store.handle_shared(event)).await;
+            })
+        };
+        informer
     }
 }
 

@@ -6,7 +6,7 @@
 //! has that version (410), or has not reached it since etcd was restored from a backup, the resource is listed again. A
 //! component works without an optional resource that its role does not let it list, and asks again at intervals.
 
-use crate::api::{Api, Error, RawList, Result};
+use crate::api::{Api, Error, JSON, RawList, Result};
 use crate::backoff::{Backoff, BackoffPolicy};
 use crate::health::WatchHealth;
 use crate::invalid::{InvalidObject, PartialMeta};
@@ -66,6 +66,35 @@ pub enum Need {
     Optional,
 }
 
+/// What the server sends of each object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    Whole,
+    /// Only its metadata, as `PartialObjectMetadata`: the server neither encodes nor sends the rest. One that cannot do so
+    /// sends the whole object.
+    Metadata,
+}
+
+impl Shape {
+    /// The media types of a list.
+    fn of_list(self) -> &'static str {
+        match self {
+            Self::Whole => JSON,
+            Self::Metadata => {
+                "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
+            }
+        }
+    }
+
+    /// The media types of a watch.
+    fn of_watch(self) -> &'static str {
+        match self {
+            Self::Whole => JSON,
+            Self::Metadata => "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json",
+        }
+    }
+}
+
 /// The part of a resource that is watched.
 #[derive(Clone, Debug)]
 pub struct Source {
@@ -77,6 +106,7 @@ pub struct Source {
     /// Whether the server sends bookmarks, so that a watch with few events can be resumed without a list.
     pub bookmarks: bool,
     pub need: Need,
+    pub shape: Shape,
 }
 
 impl Source {
@@ -86,7 +116,14 @@ impl Source {
 
     /// The objects of one namespace or, with an empty namespace, of all.
     pub fn in_namespace(kind: ResourceKind, namespace: &str) -> Self {
-        Self { kind, namespace: namespace.to_owned(), query: None, bookmarks: true, need: Need::Required }
+        Self {
+            kind,
+            namespace: namespace.to_owned(),
+            query: None,
+            bookmarks: true,
+            need: Need::Required,
+            shape: Shape::Whole,
+        }
     }
 
     fn may_be_denied(&self, error: &Error) -> bool {
@@ -193,7 +230,7 @@ async fn list_as<T: DeserializeOwned, U>(
         if !continue_token.is_empty() {
             path = format!("{path}&continue={continue_token}");
         }
-        let text = api.text(&path).await?;
+        let text = api.text_as(&path, source.shape.of_list()).await?;
         let page: RawList<'_> =
             serde_json::from_str(&text).map_err(|_| Error::Malformed { path, field: "items" })?;
         for item in page.items {
@@ -278,7 +315,7 @@ async fn is_behind(api: &Api, source: &Source, version: &str) -> Result<bool> {
     if let Some(query) = &source.query {
         path = format!("{path}&{query}");
     }
-    let text = api.text(&path).await?;
+    let text = api.text_as(&path, source.shape.of_list()).await?;
     let list: RawList<'_> =
         serde_json::from_str(&text).map_err(|_| Error::Malformed { path, field: "items" })?;
     let current = list.metadata.resource_version.parse::<u64>();
@@ -302,7 +339,7 @@ async fn watch<T: DeserializeOwned>(
     if let Some(query) = &source.query {
         path = format!("{path}&{query}");
     }
-    let stream = match api.stream(&path).await {
+    let stream = match api.stream(&path, source.shape.of_watch()).await {
         Ok(stream) => stream,
         Err(error) if error.code() == 410 => return (End::Expired, None),
         Err(error) if source.may_be_denied(&error) => return (End::Denied, None),
@@ -549,6 +586,37 @@ mod tests {
         );
         assert!(events.is_empty());
         assert!(!continues);
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn metadata_is_requested_in_lists_and_watches() {
+        async fn partial(uri: Uri, headers: axum::http::HeaderMap) -> Response {
+            let accept = headers.get("accept").unwrap().to_str().unwrap();
+            let is_watch = uri.query().unwrap_or_default().contains("watch=true");
+            let kind = if is_watch { "PartialObjectMetadata" } else { "PartialObjectMetadataList" };
+            let wanted = format!("application/json;as={kind};v=v1;g=meta.k8s.io,application/json");
+            assert_eq!(accept, wanted);
+            if is_watch {
+                return Response::new(Body::from_stream(stream::pending::<Chunk>()));
+            }
+            let list = json!({"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]});
+            Response::new(Body::from(list.to_string()))
+        }
+        let client = kube::Client::new(Router::new().fallback(partial), "default");
+        let (api, health) = (Api::new(client, "test"), Health::default());
+        let (sender, mut events) = mpsc::unbounded_channel();
+        let source = Source { shape: Shape::Metadata, ..Source::all(CONFIG_MAP) };
+        let mut tasks = JoinSet::new();
+        let health = health.watch("configmaps");
+        tasks.spawn(async move {
+            let handle = |event: WatchEvent<PartialMeta>| {
+                let _ = sender.send(matches!(event, WatchEvent::Listed(..)));
+            };
+            list_and_watch(&api, &source, &health, handle).await;
+        });
+        assert_eq!(events.recv().await, Some(true));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(tasks.try_join_next().is_none(), "the watch is open");
     }
 
     /// A server whose resource versions go backwards once, and which denies lists while `denies` is set.

@@ -10,7 +10,7 @@ use kai_cache::object::{
 use kai_cache::snapshot::{Discovery, GroupVersion, ServerVersion};
 use kai_cache::{Kind, Object, Stored};
 use kai_runtime::kind::{self, builtin, group_path};
-use kai_runtime::watch::{self, Need, Source, WatchEvent};
+use kai_runtime::watch::{self, Need, Shape, Source, WatchEvent};
 use kai_runtime::{Process, ResourceKind, api, discovery};
 use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
@@ -172,6 +172,11 @@ fn need_of(kind: Kind) -> Need {
     if kind == Kind::PodDisruptionBudget { Need::Optional } else { Need::Required }
 }
 
+/// Data of config maps, which can be large and sensitive, is neither sent nor read.
+pub fn shape_of(kind: Kind) -> Shape {
+    if kind.is_metadata_only() { Shape::Metadata } else { Shape::Whole }
+}
+
 /// Starts one informer for each kind; returns the kinds.
 pub(crate) fn start_informers(
     process: &mut Process,
@@ -198,7 +203,8 @@ impl KindVisitor for Informers<'_> {
         let resource = self.served.resource(T::KIND);
         let freshness = self.process.health.watch(&resource.plural);
         let need = need_of(T::KIND);
-        let source = Source { query: query.map(str::to_owned), need, ..Source::all(resource) };
+        let query = query.map(str::to_owned);
+        let source = Source { query, need, shape: shape_of(T::KIND), ..Source::all(resource) };
         let (api, events) = (self.process.api.clone(), Arc::clone(self.events));
         self.kinds.push(T::KIND);
         self.process.tasks.spawn(async move {

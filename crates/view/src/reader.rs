@@ -381,7 +381,8 @@ impl KindVisitor for Watches<'_> {
 }
 
 fn source<T: Stored>(offered: ServedApis, query: Option<&'static str>) -> Source {
-    Source { query: query.map(str::to_owned), ..Source::all(offered.resource(T::KIND)) }
+    let shape = resources::shape_of(T::KIND);
+    Source { query: query.map(str::to_owned), shape, ..Source::all(offered.resource(T::KIND)) }
 }
 
 #[cfg(test)]

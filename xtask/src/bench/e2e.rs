@@ -3,6 +3,7 @@
 //! The server is a real kube-apiserver, alone with its store, and every component is a process of its own; or, with
 //! `--embedded`, all of it is one `kai up`. Whatever is written meanwhile and not by the load is by our components.
 
+mod against;
 mod load;
 pub(super) mod processes;
 mod report;
@@ -17,9 +18,9 @@ use anyhow::{Context, Result, bail};
 use kai_clock::Stopwatch;
 use kai_kubetest::control_plane::{ADMIN_TOKEN, ControlPlane, Controllers};
 use load::Load;
-use processes::Processes;
+use processes::{Binding, Processes};
 pub(super) use report::with_misses;
-use report::{Embedded, Real};
+use report::{Embedded, Latency, Real};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -37,6 +38,12 @@ pub(super) struct Args {
     /// Nodes of eight GPUs; there is a pod for every GPU.
     #[arg(long, default_value_t = 500)]
     nodes: usize,
+    /// Pods of one GPU; default: one for every GPU.
+    #[arg(long)]
+    pods: Option<usize>,
+    /// Then do the same with this scheduler, alone on a fresh control plane, and print both.
+    #[arg(long, value_enum, conflicts_with = "embedded")]
+    against: Option<Against>,
     /// On the embedded server: everything in one process.
     #[arg(long)]
     embedded: bool,
@@ -54,6 +61,13 @@ pub(super) struct Args {
     gate: bool,
 }
 
+/// A scheduler to compare with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Against {
+    /// That of Kubernetes, without its client limits.
+    KubeScheduler,
+}
+
 /// Measures, prints, and writes where that is wanted.
 pub(super) fn run(repository: &Repository, args: &Args) -> Result<()> {
     let target = repository.metadata()?.target_directory;
@@ -63,15 +77,23 @@ pub(super) fn run(repository: &Repository, args: &Args) -> Result<()> {
     };
     let scratch = args.logs.clone().unwrap_or_else(|| target.join("bench/e2e"));
     std::fs::create_dir_all(&scratch).with_context(|| format!("cannot make `{}`", scratch.display()))?;
+    let pods = args.pods.unwrap_or(8 * args.nodes);
+    if pods > 8 * args.nodes {
+        bail!("{pods} pods do not fit on {} nodes of eight GPUs", args.nodes);
+    }
     let runtime = tokio::runtime::Runtime::new().context("cannot start a runtime")?;
     let (section, text, misses) = runtime.block_on(async {
         if args.embedded {
-            let measured = embedded(&binary, &scratch, args.nodes).await?;
-            Ok::<_, anyhow::Error>((Part::FilledEmbedded, measured.text(), measured.misses()))
-        } else {
-            let measured = real(repository, &binary, &scratch, args.nodes).await?;
-            Ok((Part::Filled, measured.text(), measured.misses()))
+            let measured = embedded(&binary, &scratch, args.nodes, pods).await?;
+            return Ok::<_, anyhow::Error>((Part::FilledEmbedded, measured.text(), measured.misses()));
         }
+        let measured = real(repository, &binary, &scratch, args.nodes, pods).await?;
+        let mut text = measured.text();
+        if let Some(Against::KubeScheduler) = args.against {
+            let other = against::kube_scheduler(repository, &scratch, args.nodes, pods).await?;
+            text.push_str(&measured.beside("kube-scheduler", &other));
+        }
+        Ok((Part::Filled, text, measured.misses()))
     })?;
     println!("{text}");
     for miss in &misses {
@@ -98,46 +120,75 @@ async fn start_real(
     binary: &Path,
     scratch: &Path,
     nodes: usize,
+    binding: Binding,
 ) -> Result<(Load, Started)> {
     let programs = kubernetes::programs(repository)?;
     let plane = ControlPlane::start(&programs, Controllers::None).await?;
     let load = Load::new(plane.server().clone(), ADMIN_TOKEN);
     load.install().await?;
     load.make_nodes(nodes).await?;
-    let processes = Processes::start(binary, &plane.kubeconfig_file(), scratch)?;
+    let processes = Processes::start(binary, &plane.kubeconfig_file(), scratch, binding)?;
     processes.ready().await?;
     Ok((load, Started::Real(Box::new(plane), processes)))
 }
 
-async fn real(repository: &Repository, binary: &Path, scratch: &Path, nodes: usize) -> Result<Real> {
-    let (load, started) = start_real(repository, binary, scratch, nodes).await?;
-    let Started::Real(plane, processes) = &started else { bail!("the components are processes") };
-    let [server, _] = plane.processes();
-    load.make_queues(nodes).await?;
+/// Single pods and gangs on the idle cluster.
+const SINGLES: usize = 200;
+const GANGS: usize = 5;
+const GANG_PODS: usize = 64;
 
-    let writes_before = Writes::read(&load).await?;
-    let server_before = Usage::of(server)?;
-    let filled = load.fill(8 * nodes, PATIENCE).await?;
-    eprintln!("all are bound after {:.1} s", filled.seconds);
+/// Waits on the idle cluster; gangs where there are enough GPUs.
+async fn latency(load: &Load, nodes: usize) -> Result<Latency> {
+    // What is read once and compiled at the first use is not measured.
+    load.one_by_one(5).await?;
+    let singles = load.one_by_one(SINGLES).await?;
+    let gangs = if 8 * nodes >= GANG_PODS { load.gangs(GANGS, GANG_PODS).await? } else { Vec::new() };
+    Ok(Latency { singles, gangs })
+}
+
+/// The writes so far, once there are no more.
+async fn settled(load: &Load) -> Result<Writes> {
     let watch = Stopwatch::start();
-    let mut writes = Writes::read(&load).await?;
+    let mut writes = Writes::read(load).await?;
     loop {
         tokio::time::sleep(PAUSE).await;
-        let now = Writes::read(&load).await?;
+        let now = Writes::read(load).await?;
         if now == writes {
-            break;
+            return Ok(writes);
         }
         if watch.elapsed() > PATIENCE {
-            bail!(
-                "there are still writes {:.0} s after the last pod was bound",
-                watch.elapsed().as_secs_f64()
-            );
+            bail!("there are still writes after {:.0} s", watch.elapsed().as_secs_f64());
         }
         writes = now;
     }
+}
+
+async fn real(
+    repository: &Repository,
+    binary: &Path,
+    scratch: &Path,
+    nodes: usize,
+    pods: usize,
+) -> Result<Real> {
+    let (load, started) = start_real(repository, binary, scratch, nodes, Binding::Requests).await?;
+    load.make_queues(nodes).await?;
+    let compatible = latency(&load, nodes).await?;
+    drop(started);
+
+    let (load, started) = start_real(repository, binary, scratch, nodes, Binding::Direct).await?;
+    let Started::Real(plane, processes) = &started else { bail!("the components are processes") };
+    let [server, _] = plane.processes();
+    load.make_queues(nodes).await?;
+    let idle = latency(&load, nodes).await?;
+    let writes_before = settled(&load).await?;
+    let (server_before, ours_before) = (Usage::of(server)?, processes.usage()?);
+    let filled = load.fill(pods, PATIENCE).await?;
+    eprintln!("all are bound after {:.1} s", filled.seconds);
+    let writes = settled(&load).await?;
     let server = Usage::of(server)?.since(&server_before);
-    let ours = processes.usage()?;
-    Ok(Real { nodes, filled, writes: writes.since(&writes_before, 8 * nodes), ours, server })
+    let ours = processes.usage()?.into_iter().zip(ours_before);
+    let ours = ours.map(|((name, usage), (_, before))| (name, usage.since(&before))).collect();
+    Ok(Real { nodes, filled, idle, compatible, writes: writes.since(&writes_before, pods), ours, server })
 }
 
 /// `kai up` with two nodes in a rack.
@@ -179,14 +230,14 @@ async fn start_up(
     Ok((load, up))
 }
 
-async fn embedded(binary: &Path, scratch: &Path, nodes: usize) -> Result<Embedded> {
+async fn embedded(binary: &Path, scratch: &Path, nodes: usize, pods: usize) -> Result<Embedded> {
     let (load, started) = start_embedded(binary, scratch, nodes).await?;
     let Started::Embedded(up) = &started else { bail!("everything is one process") };
     load.make_queues(nodes).await?;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let idle = load.one_by_one(100).await?;
     let before = Usage::of(up.id())?;
-    let filled = load.fill(8 * nodes, PATIENCE).await?;
+    let filled = load.fill(pods, PATIENCE).await?;
     let usage = Usage::of(up.id())?.since(&before);
     Ok(Embedded { nodes, filled, idle, usage })
 }

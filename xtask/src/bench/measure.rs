@@ -71,6 +71,17 @@ impl Kai {
         Ok(Self { binary: target.join("release/kai"), scratch: target.join("bench") })
     }
 
+    /// The binary of the profile `dev`, with the features that the workspace's tests have built it with.
+    pub(super) fn development(repository: &Repository, target: &Path) -> Result<Self> {
+        let mut build = repository.cargo();
+        build.args(["test", "--quiet", "--workspace", "--test", "it", "--no-run", "--locked"]);
+        let built = build.status().context("cannot run cargo")?;
+        if !built.success() {
+            bail!("{build:?} failed");
+        }
+        Ok(Self { binary: target.join("debug/kai"), scratch: target.join("bench") })
+    }
+
     /// Where it is.
     pub(super) fn binary(&self) -> &Path {
         &self.binary

@@ -191,9 +191,19 @@ async fn binding_assigns_a_pod_whose_group_is_implied() {
     cluster.wait_until("the grouper has assigned the pod", assigned).await;
 }
 
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn grouper_assigns_at_once_where_the_binder_binds() {
+    let cluster = TestCluster::with_bind_requests(1).await;
+    cluster.create_queue("a", 8).await;
+    cluster.create_pod(PodBuilder::new("waits", "a", 9)).await;
+    cluster.sleep(Duration::from_millis(500)).await;
+    let uid = object::uid(&cluster.get(&POD, "waits").await.unwrap()).to_owned();
+    assert_eq!(annotation_of(&cluster, "waits", POD_GROUP).await, Some(format!("pg-waits-{uid}")));
+}
+
 /// With a clock that only timers advance, so that a delay is one of ours.
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn single_pod_on_an_idle_cluster_waits_for_the_debounce_alone() {
+async fn single_pod_on_an_idle_cluster_waits_for_no_timer() {
     let cluster =
         TestCluster::with_options(1, [NodeGroup::gpu_nodes(4, 8)], &ComponentOptions::simulated()).await;
     cluster.create_queue("a", 32).await;
@@ -210,5 +220,7 @@ async fn single_pod_on_an_idle_cluster_waits_for_the_debounce_alone() {
         // The reports on the pods before fall into different moments.
         cluster.sleep(Duration::from_millis(50 + 37 * number)).await;
     }
-    assert!(waits.iter().all(|wait| *wait <= Duration::from_millis(20)), "{waits:?}");
+    assert!(waits.iter().all(|wait| *wait <= Duration::from_millis(8)), "{waits:?}");
+    let at_once = waits.iter().filter(|wait| **wait <= Duration::from_millis(2)).count();
+    assert!(at_once >= 25, "only a cycle just before delays a pod: {waits:?}");
 }

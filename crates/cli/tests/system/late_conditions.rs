@@ -37,7 +37,7 @@ async fn late_report_does_not_mark_a_bound_pod_as_unscheduled() {
         cluster.create_pod(PodBuilder::new("second", "a", 8)).await;
         cluster.sleep(Duration::from_secs(1)).await;
         cluster.backend.faults().set_client_rates(name::SCHEDULER, slow());
-        // The scheduler reports after two seconds.
+        // The scheduler reports 1.5 s after the pod was created.
         cluster.sleep(Duration::from_millis(1_500)).await;
         cluster.delete_pod("first").await;
         cluster.wait_for_running("second", 1).await;

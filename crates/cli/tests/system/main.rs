@@ -22,6 +22,7 @@ mod kai_roles;
 mod kai_suites;
 mod late_conditions;
 mod lost_responses;
+mod metadata_watches;
 mod migration;
 mod node_failure;
 mod node_pools;

@@ -64,6 +64,23 @@ pub(crate) async fn one_job<B>(cluster: &TestCluster<B>) {
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn pending_pod_has_its_condition_within_two_seconds() {
+    let cluster = TestCluster::new(1).await;
+    for number in 0..5 {
+        let name = format!("huge-{number}");
+        let start = tokio::time::Instant::now();
+        cluster.create_pod(PodBuilder::new(&name, "default-queue", 9)).await;
+        while cluster.pod_condition(&name).await.0 != "Unschedulable" {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let reported = start.elapsed();
+        assert!(reported < Duration::from_secs(2), "{name}: {reported:?}");
+        assert!(reported > Duration::from_secs(1), "most pods are bound before: {reported:?}");
+        cluster.sleep(Duration::from_millis(333)).await;
+    }
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn unschedulable_pod_reports_the_reason_once() {
     let cluster = TestCluster::new(1).await;
     cluster.create_pod(PodBuilder::new("huge", "default-queue", 9)).await;

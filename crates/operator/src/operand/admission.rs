@@ -3,7 +3,7 @@
 use super::certificate::Webhook;
 use super::queue_controller::WEBHOOK_PORTS;
 use super::webhook::{Endpoint, Rule, mutating, validating, webhook};
-use super::{binder, client_limits, flag, leader_election, log_format};
+use super::{LIMITED_BY_KAI, binder, client_limits, flag, leader_election, limits_of, log_format};
 use crate::settings::{Settings, enabled};
 use crate::workload::{Port, Workload, service, service_account};
 use crate::{Facts, Object, Operand, resources};
@@ -104,7 +104,7 @@ fn arguments(settings: &Settings, ports: &Ports, replicas: i32) -> Vec<String> {
     if let Some(class) = deprecated {
         flag(&mut args, "--gpu-pod-runtime-class-name", &class);
     }
-    args.extend(client_limits(admission.service.as_ref()));
+    args.extend(client_limits(&limits_of(admission.service.as_ref()), LIMITED_BY_KAI));
     log_format(&mut args, settings);
     args
 }

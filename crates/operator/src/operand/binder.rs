@@ -1,6 +1,6 @@
 //! The binder, and the service account of the reservation pods that it creates.
 
-use super::{client_limits, flag, leader_election, log_format};
+use super::{LIMITED_BY_KAI, client_limits, flag, leader_election, limits_of, log_format};
 use crate::settings::{Settings, enabled, image, unusual_pull_policy};
 use crate::workload::{Port, Workload, secret_references, service, service_account};
 use crate::{Facts, Object, ObjectKey, Operand, resources};
@@ -97,7 +97,7 @@ fn arguments(settings: &Settings, facts: &Facts, replicas: i32) -> Vec<String> {
         args.push("--fake-gpu-nodes".to_owned());
     }
     leader_election(&mut args, replicas);
-    args.extend(client_limits(binder.service.as_ref()));
+    args.extend(client_limits(&limits_of(binder.service.as_ref()), LIMITED_BY_KAI));
     log_format(&mut args, settings);
     reservation.pod_arguments(settings, &mut args);
     args

@@ -1,6 +1,6 @@
 //! The node scale adjuster, and the service account of the scaling pods that it creates.
 
-use super::{flag, log_format, without_budget};
+use super::{LIMITED_BY_FLAGS, client_limits, flag, limits_of, log_format, without_budget};
 use crate::settings::{Settings, enabled, image, unusual_pull_policy};
 use crate::workload::{Workload, secret_references, service_account};
 use crate::{Facts, Operand, resources};
@@ -31,13 +31,7 @@ pub(super) fn operand(settings: &Settings, facts: &Facts) -> Operand {
     if let Some(ratio) = what.gpu_memory_to_fraction_ratio {
         flag(&mut args, "--gpu-memory-to-fraction-ratio", &format!("{ratio:.6}"));
     }
-    let limits = service.as_ref().and_then(|service| service.k8s_client_config.as_ref());
-    if let Some(qps) = limits.and_then(|limits| limits.qps) {
-        flag(&mut args, "--qps", &qps);
-    }
-    if let Some(burst) = limits.and_then(|limits| limits.burst) {
-        flag(&mut args, "--burst", &burst);
-    }
+    args.extend(client_limits(&limits_of(service.as_ref()), LIMITED_BY_FLAGS));
     log_format(&mut args, settings);
     let workload = Workload {
         name: NAME,

@@ -1,6 +1,6 @@
 //! The NUMA placement exporter, which runs on every node with several NUMA zones.
 
-use super::without_budget;
+use super::{LIMITED_BY_FLAGS, client_limits, limits_of, without_budget};
 use crate::facts::Facts;
 use crate::settings::{Settings, image, pull_policy};
 use crate::workload::{metadata, pod_spec, service_account, set_list};
@@ -109,13 +109,7 @@ fn arguments(exporter: &NumaPlacementExporter) -> Vec<String> {
     if let Some(interval) = drift_resync_interval {
         args.push(format!("--drift-resync-interval={}", go_duration(interval)));
     }
-    let limits = service.as_ref().and_then(|service| service.k8s_client_config.as_ref());
-    if let Some(qps) = limits.and_then(|limits| limits.qps) {
-        args.push(format!("--qps={qps}"));
-    }
-    if let Some(burst) = limits.and_then(|limits| limits.burst) {
-        args.push(format!("--burst={burst}"));
-    }
+    args.extend(client_limits(&limits_of(service.as_ref()), LIMITED_BY_FLAGS));
     args
 }
 

@@ -1,16 +1,19 @@
 //! The pod grouper, with its selectors and the arguments of its flags.
 
-use super::{flag, leader_election, log_format};
+use super::{LIMITED_BY_FLAGS, client_limits, flag, leader_election, limits_of, log_format};
 use crate::settings::{Settings, enabled};
 use crate::workload::{Workload, service_account};
-use crate::{Facts, Operand, resources};
+use crate::{Facts, Operand, resources, shard};
+use kai_api::SchedulingShard;
 use kai_api::config::PodGrouper;
+use kai_api::config::service::{ClientConfig, Service};
 use serde_json::json;
 use std::collections::BTreeMap;
 
 const NAME: &str = "pod-grouper";
+const IMAGE: &str = "podgrouper";
 
-pub(super) fn operand(settings: &Settings, facts: &Facts) -> Operand {
+pub(super) fn operand(settings: &Settings, shards: &[SchedulingShard], facts: &Facts) -> Operand {
     let PodGrouper { service, vpa, replicas, .. } = &settings.pod_grouper;
     let mut operand = Operand { name: "PodGrouper", ..Operand::default() };
     if !enabled(service.as_ref()) {
@@ -22,9 +25,9 @@ pub(super) fn operand(settings: &Settings, facts: &Facts) -> Operand {
         owner: settings.owner(),
         account: NAME,
         service: service.as_ref(),
-        image: "podgrouper",
+        image: IMAGE,
         defaults: resources::COMPONENT,
-        args: arguments(settings, replicas),
+        args: arguments(settings, shards, facts, replicas),
         replicas,
         strategy: None,
         container: json!({}),
@@ -38,7 +41,7 @@ pub(super) fn operand(settings: &Settings, facts: &Facts) -> Operand {
     operand
 }
 
-fn arguments(settings: &Settings, replicas: i32) -> Vec<String> {
+fn arguments(settings: &Settings, shards: &[SchedulingShard], facts: &Facts, replicas: i32) -> Vec<String> {
     let PodGrouper { service, args: what, k8s_client_config, max_concurrent_reconciles, .. } =
         &settings.pod_grouper;
     let what = what.clone().unwrap_or_default();
@@ -50,15 +53,9 @@ fn arguments(settings: &Settings, replicas: i32) -> Vec<String> {
         args.push(format!("--knative-gang-schedule={gang}"));
     }
     args.push(format!("--generic-karta-fallback={}", what.generic_karta_fallback.unwrap_or(true)));
-    let of_service = service.as_ref().and_then(|service| service.k8s_client_config.as_ref());
-    let qps = k8s_client_config.as_ref().and_then(|own| own.qps).or(of_service.and_then(|own| own.qps));
-    let burst = k8s_client_config.as_ref().and_then(|own| own.burst).or(of_service.and_then(|own| own.burst));
-    if let Some(qps) = qps {
-        flag(&mut args, "--qps", &qps);
-    }
-    if let Some(burst) = burst {
-        flag(&mut args, "--burst", &burst);
-    }
+    let (own, of_service) = (k8s_client_config.clone().unwrap_or_default(), limits_of(service.as_ref()));
+    let limits = ClientConfig { qps: own.qps.or(of_service.qps), burst: own.burst.or(of_service.burst) };
+    args.extend(client_limits(&limits, LIMITED_BY_FLAGS));
     if let Some(count) = max_concurrent_reconciles {
         flag(&mut args, "--max-concurrent-reconciles", &count);
     }
@@ -75,7 +72,23 @@ fn arguments(settings: &Settings, replicas: i32) -> Vec<String> {
         flag(&mut args, "--pod-label-selector", &selector(&settings.pod_labels));
     }
     log_format(&mut args, settings);
+    if assigns_at_binding(settings, shards, facts) {
+        args.push("--assign-at-binding=true".to_owned());
+    }
     args
+}
+
+/// Whether every scheduler binds pods itself and names their group in the Binding. An image with a name or tag of its own
+/// may be KAI's, or of another version; a repository of its own is a mirror.
+fn assigns_at_binding(settings: &Settings, shards: &[SchedulingShard], facts: &Facts) -> bool {
+    let is_own = |service: Option<&Service>, name: &str| {
+        let image = service.and_then(|service| service.image.as_ref());
+        let is = |set: Option<&String>, default: &str| set.is_none_or(|set| set == default);
+        image.is_none_or(|image| is(image.name.as_ref(), name) && is(image.tag.as_ref(), &facts.images.tag))
+    };
+    is_own(settings.scheduler.service.as_ref(), "scheduler")
+        && is_own(settings.pod_grouper.service.as_ref(), IMAGE)
+        && shards.iter().all(|shard| shard::binds_directly(settings, shard))
 }
 
 /// Labels in the order of their keys, so that the arguments are the same in every reconcile.

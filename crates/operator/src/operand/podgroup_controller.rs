@@ -3,7 +3,7 @@
 use super::certificate::Webhook;
 use super::queue_controller::{webhook_address, webhook_port};
 use super::webhook::{Endpoint, Rule, validating, webhook};
-use super::{client_limits, flag, leader_election, log_format};
+use super::{LIMITED_BY_KAI, client_limits, flag, leader_election, limits_of, log_format};
 use crate::settings::{Settings, enabled};
 use crate::workload::{Workload, service, service_account};
 use crate::{Facts, Operand, resources};
@@ -74,7 +74,7 @@ fn arguments(settings: &Settings, replicas: i32, webhook_port: i64) -> Vec<Strin
     let PodGroupController { service, max_concurrent_reconciles, .. } = &settings.pod_group_controller;
     let mut args = Vec::new();
     flag(&mut args, "--scheduler-name", &settings.scheduler_name);
-    args.extend(client_limits(service.as_ref()));
+    args.extend(client_limits(&limits_of(service.as_ref()), LIMITED_BY_KAI));
     if let Some(count) = max_concurrent_reconciles {
         flag(&mut args, "--max-concurrent-reconciles", &count);
     }

@@ -2,7 +2,7 @@
 
 use super::certificate::Webhook;
 use super::webhook::{Endpoint, Rule, validating, webhook};
-use super::{client_limits, flag, leader_election, log_format};
+use super::{LIMITED_BY_KAI, client_limits, flag, leader_election, limits_of, log_format};
 use crate::settings::{Settings, enabled};
 use crate::workload::{Port, Workload, service, service_account};
 use crate::{Facts, Operand, resources};
@@ -121,7 +121,7 @@ fn arguments(settings: &Settings, replicas: i32, metrics_port: i64, webhook_port
             flag(&mut args, name, &value);
         }
     }
-    args.extend(client_limits(service.as_ref()));
+    args.extend(client_limits(&limits_of(service.as_ref()), LIMITED_BY_KAI));
     log_format(&mut args, settings);
     webhook_address(&mut args, webhook_port);
     args

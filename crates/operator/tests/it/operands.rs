@@ -1,7 +1,7 @@
 //! Settings of components.
 
 use crate::{arguments, deployed, desired, facts, find, get};
-use kai_operator::{Apis, Facts};
+use kai_operator::{Apis, Desired, Facts};
 use serde_json::{Value, json};
 
 #[test]
@@ -60,12 +60,56 @@ fn client_limits_reach_every_component_that_has_them() {
     let limits = json!({"service": {"k8sClientConfig": {"qps": 7, "burst": 9}}});
     let config = json!({"scheduler": limits, "nodeScaleAdjuster": limits, "podGrouper": limits});
     let desired = desired(&config, &[("default", json!({}))], &facts());
-    let args = arguments(&desired, "Deployment", "kai-scheduler-default");
-    assert!(args.contains(&"--qps=7".to_owned()) && args.contains(&"--burst=9".to_owned()), "{args:?}");
-    for name in ["node-scale-adjuster", "pod-grouper"] {
-        let args = arguments(&desired, "Deployment", name);
-        assert!(args.windows(4).any(|flags| flags == ["--qps", "7", "--burst", "9"]), "{name}: {args:?}");
+    for name in ["kai-scheduler-default", "node-scale-adjuster", "pod-grouper"] {
+        assert_eq!(limits_of(&desired, name), ["--qps=7", "--burst=9"], "{name}");
     }
+}
+
+fn limits_of(desired: &Desired, name: &str) -> Vec<String> {
+    let args = arguments(desired, "Deployment", name);
+    args.into_iter().filter(|arg| arg.starts_with("--qps") || arg.starts_with("--burst")).collect()
+}
+
+#[test]
+fn component_without_client_limits_in_the_config_is_not_limited() {
+    let shards =
+        [("default", json!({})), ("own", json!({"partitionLabelValue": "b", "args": {"burst": "9"}}))];
+    let components = ["binder", "queue-controller", "podgroup-controller", "admission"];
+    let of_flags = ["kai-scheduler-default", "pod-grouper", "node-scale-adjuster"];
+    let unset = desired(&json!({}), &shards, &facts());
+    for name in components.iter().chain(&of_flags) {
+        assert_eq!(limits_of(&unset, name), ["--qps=-1"], "{name}");
+    }
+    assert_eq!(limits_of(&unset, "kai-scheduler-own"), ["--burst=9"], "the shard limits its scheduler");
+    // One of both: KAI's value of the other.
+    let limits = json!({"service": {"k8sClientConfig": {"burst": 9}}});
+    let config = json!({
+        "binder": limits, "queueController": limits, "podGroupController": limits, "admission": limits,
+        "scheduler": limits, "podGrouper": limits, "nodeScaleAdjuster": limits,
+    });
+    let set = desired(&config, &shards, &facts());
+    for name in components {
+        assert_eq!(limits_of(&set, name), ["--qps=20", "--burst=9"], "{name}");
+    }
+    for name in of_flags {
+        assert_eq!(limits_of(&set, name), ["--burst=9"], "{name}: the flag has a default");
+    }
+}
+
+#[test]
+fn grouper_leaves_annotations_to_bindings_only_where_every_scheduler_writes_them() {
+    let leaves = |config: Value, args: Value| {
+        let shards = [("default", json!({})), ("b", json!({"partitionLabelValue": "b", "args": args}))];
+        let args = arguments(&desired(&config, &shards, &facts()), "Deployment", "pod-grouper");
+        args.contains(&"--assign-at-binding=true".to_owned())
+    };
+    assert!(leaves(json!({}), json!({})));
+    assert!(leaves(json!({"scheduler": {"service": {"image": {"repository": "mirror"}}}}), json!({})));
+    assert!(!leaves(json!({"scheduler": {"service": {"image": {"tag": "v0.17.0"}}}}), json!({})));
+    assert!(!leaves(json!({"podGrouper": {"service": {"image": {"name": "other"}}}}), json!({})));
+    assert!(!leaves(json!({}), json!({"direct-binding": "false"})), "one shard uses bind requests");
+    let plugin = json!({"binder": {"plugins": {"own": {"enabled": true}}}});
+    assert!(!leaves(plugin, json!({})), "the default shard uses bind requests");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::{LIST_BUDGETS, SchedulerLoop};
 use crate::cycle_trigger::Impact;
 use crate::timers::GroupTimes;
 use kai_api::PodGroup;
-use kai_cache::object::{Change, Pod};
+use kai_cache::object::{Change, Pod, key_of};
 use kai_cache::translate::{group as groups, pod as pods, queue as queues, time_limit};
 use kai_cache::{Kind, Object, Report};
 use kai_engine::input::{BackoffScope, Key};
@@ -113,9 +113,11 @@ impl SchedulerLoop {
                 let pod = self.cache.store().objects().pods.get(key);
                 let is_ending =
                     pod.is_some_and(|pod| is_terminal(pod) || pod.metadata.deletion_timestamp.is_some());
-                if is_ending { Impact::FreesCapacity } else { Impact::Replan }
+                if is_ending { Impact::FreesCapacity } else { self.impact_of_pod(key, change) }
             }
             Kind::BindRequest => self.handle_bind_request(key).max(self.impact_of_drained_gpus(key, change)),
+            // The pods of a new group were there before it, as a rule.
+            Kind::PodGroup if matches!(change, Change::Added) && self.needs_one_pod(key) => Impact::AddsPod,
             Kind::PodGroup | Kind::ConfigMap => Impact::Replan,
             Kind::Node => {
                 if matches!(change, Change::Replaced(_)) {
@@ -139,6 +141,35 @@ impl SchedulerLoop {
             | Kind::Topology
             | Kind::Queue => Impact::FreesCapacity,
         }
+    }
+
+    /// What a pod that has not ended can affect.
+    fn impact_of_pod(&self, key: &Key, change: &Change) -> Impact {
+        let objects = self.cache.store().objects();
+        let pod = objects.pods.get(key).filter(|pod| self.is_unplaced(pod));
+        let Some(pod) = pod.filter(|_| matches!(change, Change::Added)) else { return Impact::Replan };
+        match pods::group_of(pod) {
+            Some(group) if self.needs_one_pod(&group) => Impact::AddsPod,
+            Some(group) if objects.pod_groups.contains_key(&group) => Impact::Replan,
+            Some(_) | None => Impact::AwaitsGroup,
+        }
+    }
+
+    /// Whether a pod of this scheduler has neither a node nor a bind request.
+    fn is_unplaced(&self, pod: &Pod) -> bool {
+        pod.spec.node_name.is_empty()
+            && pod.spec.scheduler_name == self.options.settings.scheduler_name.as_str()
+            && self.cache.store().binds_of(&key_of(&pod.metadata)).is_empty()
+    }
+
+    /// Whether each pod of a group of this node pool can be placed alone.
+    fn needs_one_pod(&self, group: &Key) -> bool {
+        let group = self.cache.store().objects().pod_groups.get(group);
+        group.is_some_and(|group| {
+            group.spec.min_member.unwrap_or(1) <= 1
+                && group.spec.sub_groups.is_empty()
+                && groups::is_selected(group, &self.options.settings)
+        })
     }
 
     /// A GPU that is no longer drained is free capacity.

@@ -9,7 +9,7 @@ use http_body_util::Full;
 use kai_clock::Stopwatch;
 use kai_kubetest::client::{Client, Lines, Server};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,6 +30,8 @@ const MERGE: &str = "application/merge-patch+json";
 pub(super) struct Load {
     server: Server,
     token: String,
+    /// The scheduler of the pods.
+    scheduler: &'static str,
 }
 
 /// What came of filling it.
@@ -51,7 +53,12 @@ pub(super) struct Connection<'a> {
 
 impl Load {
     pub(super) fn new(server: Server, token: &str) -> Self {
-        Self { server, token: token.to_owned() }
+        Self { server, token: token.to_owned(), scheduler: "kai-scheduler" }
+    }
+
+    /// The same for pods of another scheduler.
+    pub(super) fn for_scheduler(self, scheduler: &'static str) -> Self {
+        Self { scheduler, ..self }
     }
 
     /// The server that a kubeconfig with a token names; nothing while there is no such file.
@@ -123,6 +130,11 @@ impl Load {
         bail!("the definitions are never served")
     }
 
+    /// The namespace of the pods.
+    pub(super) async fn make_namespace(&self) -> Result<()> {
+        self.connect().namespace(NAMESPACE).await
+    }
+
     /// The namespace of the pods, and two queues that own half of all GPUs each.
     pub(super) async fn make_queues(&self, nodes: usize) -> Result<()> {
         let mut connection = self.connect();
@@ -191,18 +203,86 @@ impl Load {
         for number in 0..count {
             let name = format!("single-{number}");
             let time = Stopwatch::start();
-            connection.post(&pods_path(), &pod(&name, number)).await?;
+            connection.post(&pods_path(), &self.pod(&name, number)).await?;
             while self.bound(&mut watch).await? != name {}
             waits.push(time.elapsed_ms());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        for number in 0..count {
-            let path = format!("{}/single-{number}?gracePeriodSeconds=0", pods_path());
-            connection.send(&Method::DELETE, &path, "application/json", None).await?;
-        }
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        self.delete((0..count).map(|number| format!("single-{number}"))).await?;
         waits.sort_by(f64::total_cmp);
         Ok(waits)
+    }
+
+    /// Makes a gang several times on the idle cluster; from the creation of its last pod to the last binding, in
+    /// milliseconds, ascending.
+    pub(super) async fn gangs(&self, times: usize, pods: usize) -> Result<Vec<f64>> {
+        let mut watch = self.watch().await?;
+        let mut waits = Vec::new();
+        for time in 0..times {
+            let name = format!("gang-{time}");
+            let group = json!({
+                "apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
+                "metadata": {"name": name, "labels": {"kai.scheduler/queue": "a"}},
+                "spec": {"minMember": pods, "queue": "a"},
+            });
+            self.connect().post(&groups_path(), &group).await?;
+            let of_gang = |number: usize| format!("{name}-{number}");
+            let creating = async {
+                self.many(pods, |mut connection, number| {
+                    let mut member = self.pod(&of_gang(number), 0);
+                    kai_object::set(
+                        &mut member,
+                        &["metadata", "annotations"],
+                        json!({"pod-group-name": name}),
+                    );
+                    async move {
+                        connection.post(&pods_path(), &member).await?;
+                        Ok(connection)
+                    }
+                })
+                .await?;
+                Ok::<_, anyhow::Error>(Stopwatch::start())
+            };
+            let binding = async {
+                let mut bound = BTreeSet::new();
+                while bound.len() < pods {
+                    let pod = self.bound(&mut watch).await?;
+                    if pod.starts_with(&format!("{name}-")) {
+                        bound.insert(pod);
+                    }
+                }
+                Ok(Stopwatch::start())
+            };
+            let (created, bound) = tokio::try_join!(creating, binding)?;
+            waits.push((created.elapsed_ms() - bound.elapsed_ms()).max(0.0));
+            self.delete((0..pods).map(of_gang)).await?;
+        }
+        waits.sort_by(f64::total_cmp);
+        Ok(waits)
+    }
+
+    /// Deletes pods, and all pod groups where the server has them: without a garbage collector they would stay.
+    async fn delete(&self, pods: impl Iterator<Item = String>) -> Result<()> {
+        let mut connection = self.connect();
+        for pod in pods {
+            let path = format!("{}/{pod}?gracePeriodSeconds=0", pods_path());
+            connection.send(&Method::DELETE, &path, "application/json", None).await?;
+        }
+        connection.send(&Method::DELETE, &groups_path(), "application/json", None).await?;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        Ok(())
+    }
+
+    fn pod(&self, name: &str, number: usize) -> Value {
+        let queue = if number.is_multiple_of(2) { "a" } else { "b" };
+        let resources = json!({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"nvidia.com/gpu": "1"}});
+        json!({
+            "metadata": {"name": name, "labels": {"kai.scheduler/queue": queue}},
+            "spec": {
+                "schedulerName": self.scheduler, "automountServiceAccountToken": false,
+                "containers": [{"name": "main", "image": "x", "resources": resources}],
+            },
+        })
     }
 
     /// Makes pods as fast as the server takes them, and waits until all have a node.
@@ -217,7 +297,7 @@ impl Load {
                 let (clock, seen) = (Arc::clone(&clock), Arc::clone(&seen));
                 async move {
                     let name = format!("job-{number}");
-                    connection.post(&pods_path(), &pod(&name, number)).await?;
+                    connection.post(&pods_path(), &self.pod(&name, number)).await?;
                     let mut seen = seen.lock();
                     seen.insert(name, clock.elapsed_ms());
                     drop(seen);
@@ -358,16 +438,8 @@ pub(super) fn pods_path() -> String {
     format!("/api/v1/namespaces/{NAMESPACE}/pods")
 }
 
-fn pod(name: &str, number: usize) -> Value {
-    let queue = if number.is_multiple_of(2) { "a" } else { "b" };
-    let resources = json!({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"nvidia.com/gpu": "1"}});
-    json!({
-        "metadata": {"name": name, "labels": {"kai.scheduler/queue": queue}},
-        "spec": {
-            "schedulerName": "kai-scheduler", "automountServiceAccountToken": false,
-            "containers": [{"name": "main", "image": "x", "resources": resources}],
-        },
-    })
+fn groups_path() -> String {
+    format!("/apis/scheduling.run.ai/v2alpha2/namespaces/{NAMESPACE}/podgroups")
 }
 
 #[cfg(test)]

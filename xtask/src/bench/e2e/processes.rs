@@ -9,6 +9,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+/// How pods are bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Binding {
+    Direct,
+    /// By bind requests, as in KAI.
+    Requests,
+}
+
 /// Components and the flags that switch off what needs certificates.
 pub(in crate::bench) const COMPONENTS: [(&str, &[&str]); 5] = [
     ("scheduler", &["--plugin-server-port=0"]),
@@ -83,10 +91,10 @@ impl Drop for Child {
 
 impl Processes {
     /// Starts all of them; what they log goes to a file each.
-    pub(super) fn start(binary: &Path, kubeconfig: &Path, logs: &Path) -> Result<Self> {
+    pub(super) fn start(binary: &Path, kubeconfig: &Path, logs: &Path, binding: Binding) -> Result<Self> {
         let mut children = Vec::new();
         for (name, _) in COMPONENTS {
-            children.push(start(binary, kubeconfig, logs, name)?);
+            children.push(start(binary, kubeconfig, logs, name, binding)?);
         }
         Ok(Self { children })
     }
@@ -118,8 +126,9 @@ impl Processes {
         kubeconfig: &Path,
         logs: &Path,
         name: &'static str,
+        binding: Binding,
     ) -> Result<()> {
-        self.children.push(start(binary, kubeconfig, logs, name)?);
+        self.children.push(start(binary, kubeconfig, logs, name, binding)?);
         self.ready().await
     }
 
@@ -135,9 +144,21 @@ impl Processes {
     }
 }
 
-fn start(binary: &Path, kubeconfig: &Path, logs: &Path, name: &'static str) -> Result<(Child, u16)> {
+fn start(
+    binary: &Path,
+    kubeconfig: &Path,
+    logs: &Path,
+    name: &'static str,
+    binding: Binding,
+) -> Result<(Child, u16)> {
     let own = COMPONENTS.iter().find(|(known, _)| *known == name).map_or(&[][..], |(_, flags)| flags);
-    Child::component(binary, kubeconfig, logs, name, &[&["--qps=-1"][..], own].concat())
+    // As the operator does.
+    let mode: &[&str] = match (binding, name) {
+        (Binding::Direct, "pod-grouper") => &["--assign-at-binding"],
+        (Binding::Requests, "scheduler") => &["--direct-binding=false"],
+        _ => &[],
+    };
+    Child::component(binary, kubeconfig, logs, name, &[&["--qps=-1"][..], own, mode].concat())
 }
 
 pub(in crate::bench) fn is_ready(port: u16) -> bool {

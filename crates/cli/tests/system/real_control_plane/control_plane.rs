@@ -42,6 +42,7 @@ const COMPONENTS: [(&str, &[&str]); 5] = [
             "--namespace-label-selector=scenarios=here",
             "--default-priorities-configmap-name=defaults",
             "--default-priorities-configmap-namespace=kai-scheduler",
+            "--assign-at-binding",
         ],
     ),
     ("podgroup-controller", &[]),
@@ -256,6 +257,18 @@ impl Plane {
         self.start_again(&name);
     }
 
+    /// Restarts the replicas of a pool's scheduler with direct binding, or with a bind request for each pod.
+    pub(super) fn switch_binding(&self, pool: &str, binds_directly: bool) {
+        for name in [scheduler_of(pool), format!("{}-2", scheduler_of(pool))] {
+            self.kill_component(&name);
+            if let Some((_, flags)) = self.launches.lock().get_mut(&name) {
+                flags.retain(|flag| !flag.starts_with("--direct-binding="));
+                flags.push(direct_binding(binds_directly).to_owned());
+            }
+            self.start_again(&name);
+        }
+    }
+
     /// Starts the processes again that have ended, as a kubelet does. A replica that loses its lease ends; one that ends
     /// for another reason fails the test.
     pub(super) fn start_ended_again(&self) -> Vec<String> {
@@ -401,7 +414,8 @@ impl Plane {
         self.create_namespace(name).await;
         let pool = format!("--partition-label-value={name}");
         let update_condition = format!("--update-pod-eviction-condition={}", name == EVICTION_BY_DELETION);
-        let mut flags = vec!["--plugin-server-port=0", &pool, &update_condition];
+        let binding = direct_binding(binds_directly(name));
+        let mut flags = vec!["--plugin-server-port=0", &pool, &update_condition, binding];
         let config = self.folder.join(format!("{name}.yaml"));
         let config = format!("--scheduler-conf={}", config.display());
         let shard = kai_suites::shard_of(name);
@@ -558,6 +572,15 @@ async fn report_device_of_annotation(account_api: &Api, pod: &Value) {
 async fn serves_resource_claims(control: &ControlPlane) -> bool {
     let group = control.get("/apis/resource.k8s.io/v1").await;
     group.is_ok_and(|response| response.status == 200)
+}
+
+/// Pools alternate between direct binding and bind requests, by their names: each keeps its way from run to run.
+fn binds_directly(pool: &str) -> bool {
+    pool.bytes().map(u32::from).sum::<u32>().is_multiple_of(2)
+}
+
+fn direct_binding(binds_directly: bool) -> &'static str {
+    if binds_directly { "--direct-binding=true" } else { "--direct-binding=false" }
 }
 
 fn scheduler_of(pool: &str) -> String {

@@ -3,7 +3,8 @@
 //! Every component runs twice, as processes. They are killed with SIGKILL or stopped for a while, leases change hands,
 //! kube-apiserver, etcd and kube-controller-manager are killed and restarted, and nodes fail. The [`observer`] checks the
 //! [`laws`] from watches and from the audit log, without any code of the components. After every phase of faults the
-//! workloads are reduced to what fits, and the cluster must become quiet.
+//! workloads are reduced to what fits, and the cluster must become quiet. Phases alternate between direct binding and bind
+//! requests.
 //!
 //! `KAI_SOAK_MINUTES` sets the duration, `KAI_SOAK_SEED` the random numbers.
 
@@ -111,7 +112,11 @@ async fn soak(plane: &Arc<Plane>, time: Duration, seed: u64) {
     let (mut phases, mut quiet_times) = (0, Vec::new());
     while watch.elapsed() < time {
         phases += 1;
-        println!("{:7.1} s phase {phases}: workloads and faults", watch.elapsed().as_secs_f64());
+        // Each way of binding takes over what the other one left behind.
+        let binds_directly = phases % 2 == 1;
+        plane.switch_binding(POOL, binds_directly);
+        let way = if binds_directly { "direct binding" } else { "bind requests" };
+        println!("{:7.1} s phase {phases}: workloads and faults with {way}", watch.elapsed().as_secs_f64());
         let end = (watch.elapsed() + PHASE).min(time);
         let mut run =
             Run { random: &mut random, workloads: &mut workloads, faults: &mut faults, memory: &mut memory };
