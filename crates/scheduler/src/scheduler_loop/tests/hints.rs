@@ -3,7 +3,7 @@
 use super::*;
 
 /// A queue with a limit of GPUs, and a group `g` beyond it.
-async fn group_beyond_a_limit(condition_hints: bool, limit: i64) -> (SchedulerLoop, Process) {
+fn group_beyond_a_limit(condition_hints: bool, limit: i64) -> (SchedulerLoop, Process) {
     let accept = async move |body: String| (axum::http::StatusCode::CREATED, body);
     let (mut scheduler, process) = scheduler_with(Router::new().fallback(accept));
     scheduler.options.condition_hints = condition_hints;
@@ -61,7 +61,7 @@ fn hint(scheduler: &SchedulerLoop) -> Option<String> {
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn hint_is_reported_after_a_while_and_runs_the_group_when_it_is_followed() {
-    let (mut scheduler, _process) = group_beyond_a_limit(true, 2).await;
+    let (mut scheduler, _process) = group_beyond_a_limit(true, 2);
     run_for(&mut scheduler, Duration::from_secs(5)).await;
     assert_eq!(hint(&scheduler), None, "most groups do not wait that long");
     run_for(&mut scheduler, Duration::from_secs(10)).await;
@@ -75,7 +75,7 @@ async fn hint_is_reported_after_a_while_and_runs_the_group_when_it_is_followed()
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn hint_is_dropped_and_searched_again_when_the_reason_changes() {
-    let (mut scheduler, _process) = group_beyond_a_limit(true, 2).await;
+    let (mut scheduler, _process) = group_beyond_a_limit(true, 2);
     run_for(&mut scheduler, Duration::from_secs(15)).await;
     assert!(hint(&scheduler).is_some());
     scheduler.handle(applied::<Queue>(Kind::Queue, queue(1)));
@@ -87,7 +87,7 @@ async fn hint_is_dropped_and_searched_again_when_the_reason_changes() {
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn no_hints_are_searched_by_default() {
-    let (mut scheduler, _process) = group_beyond_a_limit(false, 2).await;
+    let (mut scheduler, _process) = group_beyond_a_limit(false, 2);
     run_for(&mut scheduler, Duration::from_mins(5)).await;
     assert_eq!(hint(&scheduler), None);
 }
