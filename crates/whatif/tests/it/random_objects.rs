@@ -204,11 +204,8 @@ fn queues(random: &mut Random) -> Vec<Object> {
 
 /// A queue whose pods may not be evicted before they ran for so long.
 fn queue_with_runtime(name: &str, parent: &str, (quota, limit): (i64, i64), minimum: Option<&str>) -> Object {
-    let mut queue = serde_json::to_value(match queue(name, Some(parent), quota, limit) {
-        Object::Queue(queue) => (*queue).clone(),
-        other => panic!("it is a queue: {other:?}"),
-    })
-    .expect("a queue is JSON");
+    let Object::Queue(queue) = queue(name, Some(parent), quota, limit) else { panic!("it is a queue") };
+    let mut queue = serde_json::to_value(&*queue).expect("a queue is JSON");
     if let Some(minimum) = minimum {
         queue["spec"]["preemptMinRuntime"] = json!(minimum);
         queue["spec"]["reclaimMinRuntime"] = json!(minimum);
