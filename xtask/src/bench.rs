@@ -1,5 +1,5 @@
 //! Times `kai plan` on generated clusters against KAI's recorded times on the same files. [`admission`],
-//! [`apiserver`], [`e2e`], [`grouper`], [`restart`] and [`steady`] are further benches.
+//! [`apiserver`], [`e2e`], [`grouper`], [`restart`], [`steady`] and [`why`] are further benches.
 //!
 //! Rounds are interleaved, and the best one counts on both sides, since wall time on shared cores is noisy. Times of
 //! another machine are scaled by a calibration that both machines ran. Growth of short runs is computed from
@@ -18,6 +18,7 @@ mod page;
 mod report;
 mod restart;
 mod steady;
+mod why;
 
 use crate::repository::Repository;
 use anyhow::{Context, Result, bail};
@@ -82,6 +83,8 @@ enum Subject {
     Scale(e2e::scale::Args),
     /// Change one pod of a large cluster at rest.
     Steady(steady::Args),
+    /// Search what would run a pending group of a large cluster.
+    Why(why::Args),
 }
 
 /// One cluster to plan on.
@@ -103,6 +106,7 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
         Some(Subject::RestartWorker(args)) => restart::run_worker(args),
         Some(Subject::Scale(args)) => e2e::scale::run(repository, args),
         Some(Subject::Steady(args)) => steady::run(repository, args),
+        Some(Subject::Why(args)) => why::run(repository, args),
         None => plan(repository, args),
     }
 }

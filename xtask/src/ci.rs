@@ -28,7 +28,7 @@ const SOAK_MINUTES: u64 = 2;
 /// Seconds for each fuzz target.
 const FUZZ_SECONDS: usize = 20;
 
-/// Fault seeds of each of the four families, besides the fixed 304 of the tests.
+/// Seeds of each family, besides the fixed ones of the tests.
 const FRESH_SEEDS: u64 = 15;
 
 #[derive(clap::Args)]
@@ -55,7 +55,7 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
     }
     let life = if args.real_node { Life::Long } else { Life::Short };
     step("ignored tests", || ignored_tests::run(repository, life))?;
-    step("fresh fault seeds", || seeds::run(repository, &seeds::Args::fresh(FRESH_SEEDS)))?;
+    step("fresh seeds", || seeds::run(repository, &seeds::Args::fresh(FRESH_SEEDS)))?;
     step("docs", || {
         let document = ["doc", "--workspace", "--no-deps", "--document-private-items", "--locked", "--quiet"];
         done(repository.cargo().args(document).env("RUSTDOCFLAGS", "-D warnings"))

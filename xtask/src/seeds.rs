@@ -1,7 +1,8 @@
-//! Runs many seeds of the simulated faults in parallel: `cargo xtask seeds --count N [--from S] [--only FAMILY]`.
+//! Runs many seeds of random tests in parallel: `cargo xtask seeds --count N [--from S] [--only FAMILY]`.
 //!
-//! The tests of `crates/cli/tests/system` run some seeds by default; this runs any number of others, prints those that fail,
-//! and continues. Thousands of seeds are run with `--optimised`, and with `--resume` after an interruption.
+//! The tests of `crates/cli/tests/system` and `crates/whatif/tests` run some seeds by default; this runs any number of
+//! others, prints those that fail, and continues. Thousands of seeds are run with `--optimised`, and with `--resume` after
+//! an interruption.
 
 mod progress;
 
@@ -24,30 +25,55 @@ const PROGRESS_INTERVAL: Duration = Duration::from_mins(1);
 /// A test that runs the seeds of an environment variable.
 struct Family {
     name: &'static str,
+    program: Program,
     variable: &'static str,
     test: &'static str,
 }
 
-const FAMILIES: [Family; 4] = [
+/// Tests that are built as one program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Program {
+    package: &'static str,
+    target: &'static str,
+    /// The folder in which the tests run.
+    folder: &'static str,
+}
+
+/// Tests of all components on the embedded cluster.
+const SYSTEM: Program = Program { package: "kai-cli", target: "system", folder: "crates/cli" };
+/// The law of hints.
+const HINTS: Program = Program { package: "kai-whatif", target: "it", folder: "crates/whatif" };
+
+const FAMILIES: [Family; 5] = [
     Family {
         name: "requests",
+        program: SYSTEM,
         variable: "KAI_SYSTEM_SEEDS",
         test: "fault_injection::further_seeds_keep_invariants_and_converge",
     },
     Family {
         name: "network",
+        program: SYSTEM,
         variable: "KAI_NETWORK_SEEDS",
         test: "fault_injection::network::further_network_seeds_keep_invariants_and_converge",
     },
     Family {
         name: "leases",
+        program: SYSTEM,
         variable: "KAI_SYSTEM_LEASE_SEEDS",
         test: "fault_injection::leader_election::further_seeds_keep_invariants_when_leaders_change",
     },
     Family {
         name: "hostile",
+        program: SYSTEM,
         variable: "KAI_HOSTILE_SEEDS",
         test: "hostile_tenants::neighbours_are_not_affected_by_hostile_objects_of_further_seeds",
+    },
+    Family {
+        name: "hints",
+        program: HINTS,
+        variable: "KAI_HINT_SEEDS",
+        test: "law::every_hint_runs_its_group_on_further_clusters",
     },
 ];
 
@@ -59,7 +85,7 @@ pub(crate) struct Args {
     /// The first seed.
     #[arg(long, default_value_t = 1_000)]
     pub(crate) from: u64,
-    /// One family: requests, network, leases or hostile.
+    /// One family: requests, network, leases, hostile or hints.
     #[arg(long)]
     pub(crate) only: Option<String>,
     /// Processes at a time; as many as there are cores by default.
@@ -97,9 +123,11 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
         bail!("`--only {}` is none of {}", args.only.as_deref().unwrap_or_default(), known.join(", "));
     }
     let end = args.from.checked_add(args.count).context("`--from` and `--count` are too large")?;
-    let binary = build(repository, args.optimised)?;
+    let programs: BTreeSet<Program> = families.iter().map(|family| family.program).collect();
+    let build = |program: Program| Ok((program, build(repository, program, args.optimised)?));
+    let built = programs.into_iter().map(build).collect::<Result<BTreeMap<Program, PathBuf>>>()?;
     let folder = repository.metadata()?.target_directory.join("fault-seeds");
-    let file = progress::file_of(&binary, &folder)?;
+    let file = progress::file_of(built.values().map(PathBuf::as_path), &folder)?;
     let passed = if args.resume { progress::passed_before(&file) } else { BTreeMap::new() };
     let progress = Progress::append_to(&file)?;
     let none = BTreeSet::new();
@@ -118,7 +146,7 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
         println!("{} of them have passed before with this program", total - left);
     }
     let watch = Stopwatch::start();
-    let failures = run_batches(repository, &binary, args.jobs, batches, &progress, left)?;
+    let failures = run_batches(repository, &built, args.jobs, batches, &progress, left)?;
     println!("{left} seeds in {:.0} s: {}", watch.elapsed().as_secs_f64(), progress.by_family());
     if failures.is_empty() {
         return Ok(());
@@ -126,9 +154,11 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
     println!("repeat them with");
     for Failure { family, seed, .. } in &failures {
         println!(
-            "  {}={seed}..{} cargo test -p kai-cli --test system -- --ignored --exact {}",
+            "  {}={seed}..{} cargo test -p {} --test {} -- --ignored --exact {}",
             family.variable,
             seed + 1,
+            family.program.package,
+            family.program.target,
             family.test
         );
     }
@@ -153,20 +183,21 @@ fn missing(seeds: Range<u64>, passed: &BTreeSet<u64>) -> Vec<Range<u64>> {
 /// Runs batches in parallel, and prints failures and progress.
 fn run_batches(
     repository: &Repository,
-    binary: &Path,
+    built: &BTreeMap<Program, PathBuf>,
     jobs: Option<usize>,
     batches: VecDeque<Batch>,
     progress: &Progress,
     left: u64,
 ) -> Result<Vec<Failure>> {
-    let folder = repository.root.join("crates/cli");
     let (batches, failures) = (Mutex::new(batches), Mutex::new(Vec::new()));
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let (watch, reported) = (Stopwatch::start(), Mutex::new(Duration::ZERO));
     let work = || -> Result<()> {
         loop {
             let Some((family, seeds)) = batches.lock().pop_front() else { return Ok(()) };
-            let Some(failure) = run_batch(binary, &folder, family, &seeds) else {
+            let program = built.get(&family.program).context("the program of each family is built")?;
+            let folder = repository.root.join(family.program.folder);
+            let Some(failure) = run_batch(program, &folder, family, &seeds) else {
                 progress.passed(family.name, seeds)?;
                 report(progress, &watch, &reported, left);
                 continue;
@@ -235,9 +266,10 @@ fn message(text: &str) -> String {
 }
 
 /// Builds the tests and returns their program.
-fn build(repository: &Repository, optimised: bool) -> Result<PathBuf> {
+fn build(repository: &Repository, program: Program, optimised: bool) -> Result<PathBuf> {
+    let Program { package, target, .. } = program;
     let mut command = repository.cargo();
-    command.args(["test", "--package", "kai-cli", "--test", "system", "--no-run", "--locked"]);
+    command.args(["test", "--package", package, "--test", target, "--no-run", "--locked"]);
     if optimised {
         command.args(["--profile", "seeds"]);
     }
@@ -249,7 +281,7 @@ fn build(repository: &Repository, optimised: bool) -> Result<PathBuf> {
     let text = String::from_utf8_lossy(&output.stdout);
     let mut programs = text.lines().filter_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
-        let is_ours = message["target"]["name"] == "system" && message["reason"] == "compiler-artifact";
+        let is_ours = message["target"]["name"] == target && message["reason"] == "compiler-artifact";
         message["executable"].as_str().filter(|_| is_ours).map(PathBuf::from)
     });
     programs.next_back().context("cargo named no program of the tests")

@@ -136,6 +136,9 @@ pub struct SchedulerFlags {
     /// Report the fit errors of every node.
     #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = false, action = ArgAction::Set)]
     pub detailed_fit_errors: bool,
+    /// Say in the condition of a pod group that stays pending what the smallest change is that would run it.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = false, action = ArgAction::Set)]
+    pub condition_hints: bool,
     /// Evict by setting the condition `DisruptionTarget` and deleting the pod, instead of the eviction API.
     #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = false, action = ArgAction::Set)]
     pub update_pod_eviction_condition: bool,

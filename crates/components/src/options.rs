@@ -70,6 +70,7 @@ pub(crate) fn scheduler(flags: &SchedulerFlags, plugins: &PluginSet) -> Result<k
         },
         binding: if flags.direct_binding { Binding::Direct } else { Binding::Requests },
         detailed_fit_errors: flags.detailed_fit_errors,
+        condition_hints: flags.condition_hints,
         metrics_namespace: flags.metrics_namespace.clone(),
         usage,
         ..kai_scheduler::Options::default()

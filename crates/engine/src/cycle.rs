@@ -1,5 +1,6 @@
 //! Runs one scheduling cycle: actions in order, then verdicts; the cluster is rolled back at the end.
 
+mod focus;
 mod outcome_hash;
 mod verdicts;
 
@@ -20,6 +21,7 @@ use crate::search::reduce::CommittedSearch;
 use crate::share::{QueueAmounts, division};
 use crate::state::ClusterState;
 use crate::verdict::Verdict;
+pub use focus::{Focus, Focused, Others, plan_focused, refresh};
 pub(crate) use outcome_hash::fnv;
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
@@ -36,36 +38,7 @@ pub fn plan_observed(
     cycle: Cycle,
     observer: &mut dyn Observer,
 ) -> Outcome {
-    for guard in &policy.registry.guards {
-        guard.begin_cycle();
-    }
-    state.refresh(policy, cycle.now);
-    let cluster = &mut state.cluster;
-    let total = cluster.total(policy.params.restrict_nodes);
-    if let Some(proportion) = policy.registry.builtin.proportion {
-        let queues = cluster.queues_by_rank.clone();
-        division::divide_tree(cluster, &queues, &total, proportion.k_value);
-    }
-    let queues = queue_reports(cluster);
-    observer.opened();
-    let outcome = Outcome { queues, total, ..Outcome::default() };
-    let conditions = carry_over::conditions(&outcome);
-    let mut run = Run {
-        past_evictions: PastEvictions::new(cluster, conditions),
-        committed_searches: Vec::new(),
-        search: None,
-        plan: Plan::new(state),
-        policy,
-        cycle,
-        total,
-        outcome,
-        obstacles: BTreeMap::new(),
-        quarantined: BTreeMap::new(),
-        disruptions: None,
-        pipelined: Vec::new(),
-        capacity_was_freed: false,
-        observer,
-    };
+    let mut run = open(state, policy, cycle, observer);
     let start = run.plan.mark();
     run.call_hooks(Moment::Open);
     run.plan.observe(&policy.registry.allocation_handlers);
@@ -79,7 +52,7 @@ pub fn plan_observed(
     act_reduce_victims(&mut run);
     run.outcome.verdicts = verdicts::of_run(&run);
     if policy.search == SearchDepth::Full {
-        let carried = carry_over::evictions(&run.plan.carried_over, conditions, &run.outcome.decisions);
+        let carried = carry_over::evictions(&run.plan.carried_over, run.conditions, &run.outcome.decisions);
         run.outcome.carry_over = CarryOver { pipelined: run.pipelined_groups(), ..carried };
     }
     for (report, queue) in run.outcome.queues.iter_mut().zip(&run.plan.queues_by_rank) {
@@ -94,6 +67,47 @@ pub fn plan_observed(
     outcome.hash = outcome_hash::hash(&outcome);
     outcome.plugin_failures = policy.registry.guards.iter().flat_map(|guard| guard.take_failures()).collect();
     outcome
+}
+
+/// Refreshes derived values and opens a transaction.
+fn open<'c, 'p>(
+    state: &'c mut ClusterState,
+    policy: &'p Policy,
+    cycle: Cycle,
+    observer: &'p mut dyn Observer,
+) -> Run<'c, 'p> {
+    for guard in &policy.registry.guards {
+        guard.begin_cycle();
+    }
+    state.refresh(policy, cycle.now);
+    let cluster = &mut state.cluster;
+    let total = cluster.total(policy.params.restrict_nodes);
+    if let Some(proportion) = policy.registry.builtin.proportion {
+        let queues = cluster.queues_by_rank.clone();
+        division::divide_tree(cluster, &queues, &total, proportion.k_value);
+    }
+    let queues = queue_reports(cluster);
+    observer.opened();
+    let outcome = Outcome { queues, total, ..Outcome::default() };
+    let conditions = carry_over::conditions(&outcome);
+    Run {
+        past_evictions: PastEvictions::new(cluster, conditions),
+        committed_searches: Vec::new(),
+        search: None,
+        plan: Plan::new(state),
+        policy,
+        cycle,
+        total,
+        outcome,
+        obstacles: BTreeMap::new(),
+        quarantined: BTreeMap::new(),
+        disruptions: None,
+        pipelined: Vec::new(),
+        capacity_was_freed: false,
+        observer,
+        conditions,
+        focus: None,
+    }
 }
 
 /// Runs one action. Not inlined: the benches count the instructions of `act*`.
@@ -138,12 +152,17 @@ pub(crate) struct Run<'c, 'p> {
     pub search: Option<Search>,
     /// Receives the phases of the cycle.
     pub observer: &'p mut dyn Observer,
+    /// Hash of what past evictions depend on.
+    conditions: u64,
+    /// The group that the plan is about, if it is about one.
+    focus: Option<focus::Progress<'p>>,
 }
 
 impl Run<'_, '_> {
     /// Groups with pending pods that have their minimum and may be scheduled.
     pub(crate) fn pending_groups(&self) -> Vec<GroupIdx> {
-        self.plan.pending_groups().filter(|(_, g)| is_schedulable(g)).map(|(i, _)| i).collect()
+        let pending = self.plan.pending_groups().filter(|(_, g)| is_schedulable(g)).map(|(i, _)| i);
+        pending.filter(|group| self.takes_part(*group)).collect()
     }
 
     /// Records why a group was not placed.

@@ -42,7 +42,7 @@ pub mod verdict;
 
 pub use carry_over::CarryOver;
 pub use cluster::Cluster;
-pub use cycle::{plan, plan_observed};
+pub use cycle::{Focus, Focused, Others, plan, plan_focused, plan_observed, refresh};
 pub use delta::Delta;
 pub use observer::{Observer, Unobserved};
 pub use outcome::{Cycle, Decision, Outcome};

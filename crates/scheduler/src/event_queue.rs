@@ -9,6 +9,7 @@ use crate::usage::Usage;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kai_cache::{Kind, Object};
 use kai_engine::input::Key;
+use kai_engine::verdict::GroupVerdict;
 use kai_runtime::api;
 use kai_runtime::invalid::InvalidObject;
 use kai_runtime::watch::WatchEvent;
@@ -40,6 +41,8 @@ pub(crate) enum SchedulerEvent {
     /// The watch should have delivered the deletions of these victims by now; with the group that they were evicted for.
     EvictionsOverdue(Option<Key>, Vec<Victim>),
     Audited(AuditResult),
+    /// What would run pending groups, after so many cycles.
+    HintsFound(Vec<FoundHint>, u64),
     /// A query of historical usage succeeded.
     Usage(Usage),
     /// The ConfigMap with the configuration was listed (`None`: it does not exist) or changed.
@@ -50,6 +53,14 @@ pub(crate) enum SchedulerEvent {
     GroupConditionConflict(Key),
     /// The response to a patch of a group's annotations, with the generation of the annotations it wrote.
     AnnotationsWritten(Key, u64, Result<(), AnnotationError>),
+}
+
+/// The first hint for a group, if there is one.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct FoundHint {
+    /// The verdict on the group for which it was searched.
+    pub(crate) verdict: GroupVerdict,
+    pub(crate) text: Option<String>,
 }
 
 /// The decisions of a cycle on the model of the loop and on a rebuilt one.
@@ -119,6 +130,7 @@ impl Pending {
             | SchedulerEvent::Usage(_)
             | SchedulerEvent::Configuration(_)
             | SchedulerEvent::Audited(_)
+            | SchedulerEvent::HintsFound(..)
             | SchedulerEvent::PodConditionConflict(_)
             | SchedulerEvent::GroupConditionConflict(_)
             | SchedulerEvent::AnnotationsWritten(..) => {}

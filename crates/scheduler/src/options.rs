@@ -48,6 +48,8 @@ pub struct Options {
     pub binding: Binding,
     /// Messages list the reasons of every node.
     pub detailed_fit_errors: bool,
+    /// Conditions of groups that stay pending name the smallest change that would run the group.
+    pub condition_hints: bool,
     pub metrics_namespace: String,
     /// The source of historical usage for time-based fair share.
     pub usage: Option<Source>,
@@ -80,6 +82,7 @@ impl Default for Options {
             eviction: Eviction::Api,
             binding: Binding::Requests,
             detailed_fit_errors: false,
+            condition_hints: false,
             metrics_namespace: "kai".to_owned(),
             usage: None,
             usage_ledger: Key::new(name::NAMESPACE, name::USAGE_LEDGER),

@@ -7,6 +7,7 @@ mod audit;
 mod cycle;
 mod cycle_metrics;
 mod direct_binding;
+mod hints;
 mod input_diagnostics;
 mod obsolete_bind_requests;
 mod plugin_watchdog;
@@ -87,6 +88,7 @@ pub(crate) struct SchedulerLoop {
     /// Groups that a maximum run time has made preemptible; none before the first cycle.
     beyond_limits: Option<BTreeSet<Key>>,
     reporter: StatusReporter,
+    hints: hints::Hints,
     diagnostics: input_diagnostics::InputDiagnostics,
     timers: Timers,
     pub(crate) trigger: CycleTrigger,
@@ -151,6 +153,7 @@ impl SchedulerLoop {
             backoff: GroupBackoff::default(),
             beyond_limits: None,
             reporter: StatusReporter::default(),
+            hints: hints::Hints::default(),
             diagnostics: input_diagnostics::InputDiagnostics::default(),
             timers: Timers::default(),
             unsynced: kinds.into_iter().collect(),
@@ -189,7 +192,8 @@ impl SchedulerLoop {
         }
         let cycle = self.trigger.next().map(|(at, _)| at);
         let diagnostics = self.diagnostics.next_report(self.options.report_after);
-        [cycle, self.next_report(), diagnostics].into_iter().flatten().min()
+        let hints = self.next_hints().filter(|_| self.is_idle(Instant::now()));
+        [cycle, self.next_report(), diagnostics, hints].into_iter().flatten().min()
     }
 
     /// Runs a cycle, reports and audits as far as they are due.
@@ -205,18 +209,27 @@ impl SchedulerLoop {
             self.run_cycle(scope);
         }
         // Verdicts change by cycles only; a group becomes due for a report by time only.
-        if due.is_some() || self.next_report().is_some_and(|at| at <= now) {
+        let has_hints = self.hints.take_news();
+        if due.is_some() || has_hints || self.next_report().is_some_and(|at| at <= now) {
             self.report_status(now);
         }
         self.report_diagnostics(now);
         if self.has_excess_names() || self.cache.cluster().dims.is_outdated() {
             self.rebuild_cluster();
         }
-        let idle = self.policies.has_custom_actions()
-            || self.trigger.next().is_none_or(|(at, _)| at > now + self.options.period);
+        let idle = self.is_idle(now);
         if idle && !self.is_auditing && now.duration_since(self.last_audit) >= self.options.audit_every {
             self.audit();
         }
+        if idle {
+            self.search_hints(now);
+        }
+    }
+
+    /// Whether no cycle is due soon, so that there is time for other work. Custom actions run all the time.
+    fn is_idle(&self, now: Instant) -> bool {
+        self.policies.has_custom_actions()
+            || self.trigger.next().is_none_or(|(at, _)| at > now + self.options.period)
     }
 
     /// Whether most interned names of the cluster model belong to deleted objects.
@@ -255,6 +268,7 @@ impl SchedulerLoop {
                 SchedulerEvent::Usage(usage) => self.handle_usage(usage),
                 SchedulerEvent::Configuration(map) => self.handle_configuration(map.as_deref()),
                 SchedulerEvent::Audited(result) => self.handle_audit(result),
+                SchedulerEvent::HintsFound(found, cycles) => self.handle_hints(found, cycles),
                 SchedulerEvent::PodConditionConflict(condition) => {
                     self.reporter.retries.add_pod(condition, Instant::now() + self.options.report_after);
                     Impact::None

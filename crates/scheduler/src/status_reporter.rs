@@ -12,8 +12,10 @@ use tokio::time::Instant;
 #[derive(Clone, Debug)]
 pub(crate) struct ReportedStatus {
     pub(crate) pending_since: Instant,
-    /// The message of its condition.
+    /// The message of its condition, without a hint.
     pub(crate) message: Option<String>,
+    /// The hint of its condition.
+    pub(crate) hint: Option<String>,
     /// What that message was rendered from: the verdict, and the version of the group's pods.
     pub(crate) source: Option<(GroupVerdict, Option<u64>)>,
     /// The messages of its pods' conditions, by pod and uid.
@@ -81,6 +83,7 @@ impl StatusReporter {
             self.pending.entry(group).or_insert_with(|| ReportedStatus {
                 pending_since: now,
                 message: None,
+                hint: None,
                 source: None,
                 pods: BTreeMap::new(),
             });
@@ -94,6 +97,13 @@ impl StatusReporter {
             None => {
                 self.with_conditions.insert(group);
             }
+        }
+    }
+
+    /// Renders the condition of a group again.
+    pub(crate) fn render_again(&mut self, group: &Key) {
+        if let Some(status) = self.pending.get_mut(group) {
+            status.source = None;
         }
     }
 

@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-pub use catalog::{SHAPES, Shape};
+pub use catalog::{BACKLOG, SHAPES, Shape};
 
 pub fn find(name: &str) -> Option<&'static Shape> {
     SHAPES.iter().find(|shape| shape.name == name)

@@ -3,6 +3,7 @@
 use crate::amounts::{key, unit};
 use kai_engine::explain::plain;
 use kai_engine::verdict::QueueResource;
+pub use kai_whatif::sentence;
 use kai_whatif::{Bound, Change, Hint, Hints, Never};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -74,48 +75,6 @@ fn hint(hint: &Hint) -> HintView {
     }
 }
 
-/// A change as an instruction.
-pub fn sentence(change: &Change) -> String {
-    match change {
-        Change::QueueBound { queue, bound, resource, from, to } => {
-            let text = |bound: &Option<i64>| {
-                bound.map_or_else(|| "unlimited".to_owned(), |of| number(*resource, of))
-            };
-            format!(
-                "set the {} {} of queue `{queue}` to {} (now {})",
-                resource_name(*resource),
-                bound_name(*bound),
-                text(to),
-                text(from)
-            )
-        }
-        Change::MinMember { sub_group, from, to, .. } => {
-            let of = sub_group.as_ref().map_or_else(String::new, |name| format!(" of sub-group `{name}`"));
-            format!("lower `minMember`{of} from {from} to {to}")
-        }
-        Change::TopologyLevel { sub_group, from, to, .. } => {
-            let of = sub_group.as_ref().map_or_else(String::new, |name| format!(" of sub-group `{name}`"));
-            match to {
-                Some(to) => format!("relax the required topology level{of} from `{from}` to `{to}`"),
-                None => format!("remove the required topology level `{from}`{of}"),
-            }
-        }
-        Change::PriorityClass { from, to, .. } if from.is_empty() => format!("use the priority class `{to}`"),
-        Change::PriorityClass { from, to, .. } => {
-            format!("use the priority class `{to}` instead of `{from}`")
-        }
-        Change::AddNodesLike { node, count: 1 } => format!("add a node like `{node}`"),
-        Change::AddNodesLike { node, count } => format!("add {count} nodes like `{node}`"),
-        Change::AddNodes { gpus, count } => format!("add {count} nodes with {gpus} GPUs each"),
-        Change::Finish { groups } => {
-            let names: Vec<String> = groups.iter().map(|group| format!("`{group}`")).collect();
-            format!("wait for {} to finish", names.join(", "))
-        }
-        Change::Drain { node } => format!("drain `{node}`"),
-        Change::Put(object) => format!("apply {} `{}`", object.kind(), object.key()),
-    }
-}
-
 fn object(change: &Change) -> Value {
     match change {
         Change::QueueBound { queue, bound, resource, from, to } => {
@@ -148,14 +107,6 @@ fn bound_name(bound: Bound) -> &'static str {
     match bound {
         Bound::Quota => "quota",
         Bound::Limit => "limit",
-    }
-}
-
-fn resource_name(resource: QueueResource) -> &'static str {
-    match resource {
-        QueueResource::Gpu => "GPU",
-        QueueResource::Cpu => "CPU",
-        QueueResource::Memory => "memory",
     }
 }
 

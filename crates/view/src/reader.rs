@@ -5,7 +5,6 @@
 
 use crate::hints::HintsView;
 use kai_cache::{Kind, Object, Objects, Store, Stored};
-use kai_clock::Stopwatch;
 use kai_engine::plugin::PluginSet;
 use kai_engine::verdict::GroupVerdict;
 use kai_engine::{ClusterState, Cycle, Outcome, Policy};
@@ -67,8 +66,6 @@ pub struct ClusterReader {
     /// Resources that could not be listed, and are not watched.
     unreadable: BTreeSet<Kind>,
     watches: Option<WatchEvents>,
-    /// How long the last plan took.
-    plan_ms: f64,
     /// Hints of the last plan.
     hints: BTreeMap<kai_engine::input::Key, HintsView>,
 }
@@ -121,16 +118,8 @@ impl ClusterReader {
             staleness_grace: options.params.staleness_grace,
         };
         let (warnings, unreadable) = (listing.warnings, listing.unreadable);
-        let mut reader = Self {
-            view,
-            policy,
-            offered,
-            warnings,
-            unreadable,
-            watches: None,
-            plan_ms: 0.0,
-            hints: BTreeMap::new(),
-        };
+        let mut reader =
+            Self { view, policy, offered, warnings, unreadable, watches: None, hints: BTreeMap::new() };
         reader.plan();
         Ok(reader)
     }
@@ -149,10 +138,8 @@ impl ClusterReader {
         let ClusterView { store, cluster, outcome, now, .. } = &mut self.view;
         *now = Timestamp(kai_clock::unix_micros());
         store.drain_into(cluster);
-        let watch = Stopwatch::start();
         let before = outcome.hash;
         *outcome = kai_engine::plan(cluster, &self.policy, Cycle { now: *now, seed: 0 });
-        self.plan_ms = watch.elapsed_ms();
         if outcome.hash != before {
             self.hints.clear();
         }
@@ -163,10 +150,10 @@ impl ClusterReader {
         if let Some(known) = self.hints.get(group) {
             return known.clone();
         }
-        let max = plans_max(&self.view.cluster, Some(self.plan_ms));
+        let effort = kai_whatif::hints::Effort::of(&self.view.cluster);
         let ClusterView { store, cluster, outcome, now, .. } = &mut self.view;
         let mut model = Model { store, cluster, policy: &self.policy, cycle: Cycle { now: *now, seed: 0 } };
-        let found = HintsView::new(&kai_whatif::hints::find(&mut model, outcome, group, max));
+        let found = HintsView::new(&kai_whatif::hints::find(&mut model, outcome, group, effort));
         self.hints.insert(group.clone(), found.clone());
         found
     }
@@ -231,21 +218,6 @@ impl ClusterReader {
         }
         has_events
     }
-}
-
-/// Nodes up to which a search for hints is not limited by the time that a plan takes.
-const SMALL_CLUSTER: usize = 100;
-
-/// How many plans a search for hints may make, so that it takes a fraction of a second in a usual cluster and two seconds
-/// in a large one.
-pub(crate) fn plans_max(cluster: &kai_engine::Cluster, plan_ms: Option<f64>) -> u32 {
-    if cluster.nodes_by_rank.len() <= SMALL_CLUSTER {
-        return 400;
-    }
-    let allowed_ms = (cluster.nodes_by_rank.len() as f64 * 0.3).clamp(150.0, 1_500.0);
-    // A cycle of a cluster takes about this long (docs/performance.md).
-    let plan_ms = plan_ms.unwrap_or(cluster.nodes_by_rank.len() as f64 * 0.01);
-    (allowed_ms / plan_ms.max(0.01)).clamp(16.0, 400.0) as u32
 }
 
 /// The objects that have been listed.

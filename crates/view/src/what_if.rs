@@ -3,7 +3,7 @@
 use crate::amounts::{Amount, ByResource};
 use crate::evictions::{self, EvictionsView};
 use crate::hints::{HintsView, sentence};
-use crate::reader::{ClusterView, plans_max};
+use crate::reader::ClusterView;
 use crate::verdicts::{self, VerdictView};
 use kai_engine::input::Key;
 use kai_engine::outcome::{Decision, Outcome};
@@ -92,11 +92,11 @@ pub fn predict(view: &mut ClusterView, policy: &Policy, question: &Question<'_>)
     let mut model = Model { store: &mut view.store, cluster: &mut view.cluster, policy, cycle };
     model.apply(question.changes);
     let with = model.plan();
-    let max = plans_max(&view.cluster, None);
+    let effort = hints::Effort::of(&view.cluster);
     let mut submitted = Vec::new();
     for group in question.submitted {
         let mut model = Model { store: &mut view.store, cluster: &mut view.cluster, policy, cycle };
-        let hints = hints::find(&mut model, &with, group, max);
+        let hints = hints::find(&mut model, &with, group, effort);
         submitted.push(prediction(&view.cluster, &with, group, &HintsView::new(&hints)));
     }
     let placed_with = placed(&view.cluster, &with);

@@ -2,7 +2,7 @@
 //!
 //! [`Model`] applies [`Change`]s to the objects of a cluster, plans a cycle and takes them back. [`hints::find`] proves every
 //! hint that way: a change is reported only if a plan with it places the group.
-//! Not here: clients, texts, and where the objects come from.
+//! Not here: clients, and where the objects come from.
 
 // Objects come from everyone who may write to the API server: none of them may end the process.
 #![cfg_attr(not(test), warn(clippy::string_slice, clippy::expect_used))]
@@ -10,7 +10,9 @@
 mod change;
 pub mod hints;
 mod model;
+mod sentence;
 
 pub use change::{Bound, Change, Edit};
 pub use hints::{Hint, Hints, Never};
 pub use model::{Model, Undo};
+pub use sentence::sentence;

@@ -6,7 +6,7 @@ use crate::change::{Change, Edit};
 use kai_cache::object::Change as Stored;
 use kai_cache::{Eviction, Kind, Object, Store};
 use kai_engine::input::Key;
-use kai_engine::{ClusterState, Cycle, Outcome, Policy};
+use kai_engine::{ClusterState, Cycle, Focus, Focused, Outcome, Policy};
 
 /// A cluster with what a plan of it needs.
 pub struct Model<'a> {
@@ -37,6 +37,23 @@ impl Model<'_> {
         let outcome = self.plan();
         self.revert(undo);
         outcome
+    }
+
+    /// Plans as much of a cycle as decides about a group, as if the changes were made. Returns the number of objects that
+    /// they edit, too.
+    pub fn focused_trial(&mut self, changes: &[Change], focus: Focus<'_>) -> (Focused, usize) {
+        let undo = self.apply(changes);
+        let edits = undo.before.len();
+        self.store.drain_into(self.cluster);
+        let focused = kai_engine::plan_focused(self.cluster, self.policy, self.cycle, focus);
+        self.revert(undo);
+        (focused, edits)
+    }
+
+    /// Brings derived values of the cluster up to date, such as fair shares.
+    pub fn refresh(&mut self) {
+        self.store.drain_into(self.cluster);
+        kai_engine::refresh(self.cluster, self.policy, self.cycle);
     }
 
     /// Makes changes, each to the result of the one before.

@@ -26,10 +26,12 @@ pub(super) enum Part {
     Grouper,
     /// The section about webhook calls, without its heading.
     Admission,
+    /// The section about hints, without its heading.
+    Why,
 }
 
 /// What each section begins with, in the order of the page; everything before them is about planning.
-const SECTIONS: [(Part, &str); 9] = [
+const SECTIONS: [(Part, &str); 10] = [
     (Part::ApiServer, "## The embedded API server\n"),
     (Part::Filled, "## Filling a cluster\n"),
     (Part::FilledEmbedded, "## Filling the embedded cluster\n"),
@@ -39,6 +41,7 @@ const SECTIONS: [(Part, &str); 9] = [
     (Part::Restart, "## Restarts in a large cluster\n"),
     (Part::Grouper, "## Grouping pods\n"),
     (Part::Admission, "## Webhook calls\n"),
+    (Part::Why, "## Hints\n"),
 ];
 
 /// Replaces one part of the page and leaves the others.

@@ -63,11 +63,13 @@ impl Progress {
     }
 }
 
-/// The file of a program's results: other code may give other results.
-pub(super) fn file_of(program: &Path, folder: &Path) -> Result<PathBuf> {
-    let bytes = std::fs::read(program).with_context(|| format!("cannot read `{}`", program.display()))?;
+/// The file of the results of some programs: other code may give other results.
+pub(super) fn file_of<'a>(programs: impl IntoIterator<Item = &'a Path>, folder: &Path) -> Result<PathBuf> {
     let mut hash = DefaultHasher::new();
-    hash.write(&bytes);
+    for program in programs {
+        let bytes = std::fs::read(program).with_context(|| format!("cannot read `{}`", program.display()))?;
+        hash.write(&bytes);
+    }
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
     Ok(folder.join(format!("passed-{:016x}", hash.finish())))
 }
@@ -93,8 +95,9 @@ mod tests {
     fn passed_seeds_are_counted_and_found_again() {
         let folder = std::env::temp_dir().join(format!("kai-seeds-{}", std::process::id()));
         let program = std::env::current_exe().unwrap();
-        let path = file_of(&program, &folder).unwrap();
-        assert_eq!(file_of(&program, &folder).unwrap(), path, "the same program has the same file");
+        let programs = || [program.as_path()];
+        let path = file_of(programs(), &folder).unwrap();
+        assert_eq!(file_of(programs(), &folder).unwrap(), path, "the same program has the same file");
         let progress = Progress::append_to(&path).unwrap();
         progress.passed("leases", 3..5).unwrap();
         progress.passed("hostile", 7..8).unwrap();

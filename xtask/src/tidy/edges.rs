@@ -51,7 +51,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kai-runtime", &["kai-clock", "kai-object", "kai-units"]),
     (
         "kai-scheduler",
-        &["kai-api", "kai-cache", "kai-clock", "kai-engine", "kai-object", "kai-runtime", "kai-units"],
+        &[
+            "kai-api",
+            "kai-cache",
+            "kai-clock",
+            "kai-engine",
+            "kai-object",
+            "kai-runtime",
+            "kai-units",
+            "kai-whatif",
+        ],
     ),
     ("kai-sim", &["kai-apiserver", "kai-clock", "kai-object", "kai-runtime", "kai-units"]),
     (

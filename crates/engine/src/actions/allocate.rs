@@ -33,6 +33,10 @@ pub(crate) fn run(run: &mut Run<'_, '_>) {
         if run.guarded(group, |run| place_next(run, group, NAME)) && run.plan.groups[group].pending() > 0 {
             walk.push(&run.plan, group);
         }
+        run.note_progress();
+        if run.is_over() {
+            break;
+        }
     }
 }
 

@@ -35,7 +35,7 @@ impl Operations for Run<'_, '_> {
     }
 
     fn place(&mut self, group: GroupIdx, action: &'static str) -> bool {
-        if !is_schedulable(&self.plan.groups[group]) {
+        if !is_schedulable(&self.plan.groups[group]) || !self.takes_part(group) {
             return false;
         }
         self.visited(group);

@@ -34,7 +34,7 @@ pub(crate) fn run(run: &mut Run<'_, '_>, cause: Cause) {
     if cause == Cause::Consolidation {
         pending.retain(|group| run.plan.groups[*group].preemptible);
     }
-    pending.retain(|group| !causes_no_evictions(run, *group));
+    pending.retain(|group| run.may_evict(*group) && !causes_no_evictions(run, *group));
     if pending.is_empty() {
         return;
     }
@@ -52,6 +52,12 @@ pub(crate) fn run(run: &mut Run<'_, '_>, cause: Cause) {
         filtered: false,
     };
     while let Some(group) = walk.pop(&run.plan) {
+        if run.is_over() {
+            break;
+        }
+        if !run.may_evict(group) {
+            continue;
+        }
         let (reduced_budget, exhausted) =
             (action.budget.is_reduced(&run.policy.budgets), action.budget.is_exhausted());
         (action.result, action.filtered) = (SearchResult::NotAttempted, false);
@@ -66,6 +72,7 @@ pub(crate) fn run(run: &mut Run<'_, '_>, cause: Cause) {
         if run.quarantined.contains_key(&group) {
             action.search = None;
         }
+        run.note_progress();
     }
     run.search = action.search;
 }

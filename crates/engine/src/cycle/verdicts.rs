@@ -92,6 +92,12 @@ fn obstacles(run: &Run<'_, '_>, index: GroupIdx) -> Vec<Verdict> {
     all
 }
 
+/// The verdict of one group.
+pub(super) fn of_group_in(run: &Run<'_, '_>, index: GroupIdx) -> Option<GroupVerdict> {
+    let group = &run.plan.groups[index];
+    (without_node(group) > 0 || pipelined(group) > 0 || group.invalid > 0).then(|| of_group(run, index))
+}
+
 /// Unplaced pods; an invalid group has no pod sets that count them.
 fn unplaced(cluster: &Cluster, group: &Group) -> u32 {
     if group.invalid_reason.is_none() {

@@ -6,6 +6,7 @@ use kai_api::SchedulingShard;
 pub(crate) const SCHEDULER_FLAGS: &[&str] = &[
     "allow-consolidating-reclaim",
     "burst",
+    "condition-hints",
     "cpu-worker-node-label-key",
     "default-staleness-grace-period",
     "detailed-fit-errors",

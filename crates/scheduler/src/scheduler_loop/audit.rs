@@ -56,7 +56,7 @@ impl SchedulerLoop {
     }
 
     /// A store of the same objects, and what the last cycle passed on.
-    fn copy(&self) -> (Store, CarryOver) {
+    pub(super) fn copy(&self) -> (Store, CarryOver) {
         let known = self.cache.store();
         let mut store = Store::of(super::settings(&self.options), known.objects().clone());
         store.set_usage(known.usage().clone());

@@ -50,12 +50,16 @@ impl SchedulerLoop {
             }
             let verdict = verdict.clone();
             status.source = Some((verdict.clone(), stamp));
-            let message = self.message(&verdict);
-            let known = self.reporter.pending.get(&group).and_then(|status| status.message.clone());
-            if known.as_deref() != Some(message.as_str()) {
-                self.report_group(&group, &verdict, &message);
+            let (message, hint) = (self.message(&verdict), self.hints.of(&verdict));
+            let known = self.reporter.pending.get(&group);
+            let is_new = known.is_none_or(|status| status.message.as_deref() != Some(message.as_str()));
+            if is_new || known.is_some_and(|status| status.hint != hint) {
+                if is_new {
+                    self.record_pending(&group, &verdict, &message);
+                }
+                self.report_group(&group, &verdict, with_hint(&message, hint.as_deref()));
                 if let Some(status) = self.reporter.pending.get_mut(&group) {
-                    status.message = Some(message);
+                    (status.message, status.hint) = (Some(message), hint);
                 }
             }
             self.report_pods(&group, &verdict);
@@ -134,33 +138,40 @@ impl SchedulerLoop {
         }
     }
 
-    fn report_group(&mut self, group: &Key, verdict: &GroupVerdict, message: &str) {
+    /// Records why a group is pending as an event.
+    fn record_pending(&self, group: &Key, verdict: &GroupVerdict, message: &str) {
         let Some(known) = self.cache.store().objects().pod_groups.get(group) else { return };
-        let regarding = Regarding {
-            kind: POD_GROUP.clone(),
-            key: group.clone(),
-            uid: known.metadata.uid.clone().unwrap_or_default(),
-        };
-        let stored = known.status.as_ref().map(|s| s.scheduling_conditions.clone()).unwrap_or_default();
-        let not_ready = matches!(verdict.leading, Verdict::NotReady { .. });
-        let is_pipelined = matches!(verdict.leading, Verdict::WaitingForVictims { .. });
-        let reason = if not_ready { "NotReady" } else { "Unschedulable" };
-        if !is_pipelined {
-            self.recorder.record(&Event {
-                regarding,
-                type_: EventType::Normal,
-                reason,
-                message: message.to_owned(),
-                annotations: BTreeMap::new(),
-            });
+        if matches!(verdict.leading, Verdict::WaitingForVictims { .. }) {
+            return;
         }
+        let not_ready = matches!(verdict.leading, Verdict::NotReady { .. });
+        let reason = if not_ready { "NotReady" } else { "Unschedulable" };
+        self.recorder.record(&Event {
+            regarding: Regarding {
+                kind: POD_GROUP.clone(),
+                key: group.clone(),
+                uid: known.metadata.uid.clone().unwrap_or_default(),
+            },
+            type_: EventType::Normal,
+            reason,
+            message: message.to_owned(),
+            annotations: BTreeMap::new(),
+        });
+    }
+
+    /// Writes the condition of a group.
+    fn report_group(&mut self, group: &Key, verdict: &GroupVerdict, message: String) {
+        let Some(known) = self.cache.store().objects().pod_groups.get(group) else { return };
+        let stored = known.status.as_ref().map(|s| s.scheduling_conditions.clone()).unwrap_or_default();
+        let has_no_condition =
+            matches!(verdict.leading, Verdict::NotReady { .. } | Verdict::WaitingForVictims { .. });
         let active = self.cache.cluster().group(group);
         let active = active.is_some_and(|group| self.cache.cluster().groups[group].active_allocated() > 0);
-        if not_ready || is_pipelined || active {
+        if has_no_condition || active {
             return;
         }
         let pool = &self.options.params.node_pool;
-        let new = condition::of_group(verdict, pool, message.to_owned(), Some(Time(self.clock.now())));
+        let new = condition::of_group(verdict, pool, message, Some(Time(self.clock.now())));
         if let Some(conditions) = self.reporter.update_conditions(group, &stored, new) {
             self.write_group_conditions(group, &conditions);
         }
@@ -244,6 +255,14 @@ impl SchedulerLoop {
             }
         }
         pods.iter().map(|pod| explain::pod_message(verdict, pod)).collect()
+    }
+}
+
+/// The message of a condition: what KAI would write, then the hint.
+fn with_hint(message: &str, hint: Option<&str>) -> String {
+    match hint {
+        Some(hint) => format!("{} Hint: {hint}.", message.trim_end()),
+        None => message.to_owned(),
     }
 }
 

@@ -13,6 +13,7 @@ use serde_json::{Value, from_value, json};
 use tower::ServiceExt as _;
 
 mod hanging_plugin;
+mod hints;
 mod lost_evictions;
 
 /// A loop whose writes stay queued.

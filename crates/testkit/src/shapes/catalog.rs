@@ -34,6 +34,24 @@ pub const SHAPES: &[Shape] = shapes! {
     "mixed" mixed "a hundred teams, nine tenths full, jobs of all sizes and priorities running and waiting"
 };
 
+/// For a search about one group of many; not part of the benches of planning.
+pub const BACKLOG: Shape = Shape {
+    name: "backlog",
+    description: "every node full, and ten thousand jobs that wait",
+    build: backlog,
+};
+
+fn backlog(writer: &mut ObjectWriter<'_>, nodes: usize) {
+    two_queues(writer, nodes, GPUS * nodes / 2, GPUS * nodes / 2);
+    for i in 0..nodes {
+        let state = State::Running(&|_| i);
+        writer.job(&Job { priority: "build", state, ..Job::new(&format!("run-{i}"), in_turn(i), 1, GPUS) });
+    }
+    for i in 0..10_000 {
+        writer.job(&Job::new(&format!("want-{i}"), in_turn(i), 1 + i % 3, 1 << (i % 4)));
+    }
+}
+
 fn two_queues(writer: &mut ObjectWriter<'_>, nodes: usize, a: usize, b: usize) {
     for (name, parent, gpus) in [("org", None, GPUS * nodes), ("a", Some("org"), a), ("b", Some("org"), b)] {
         writer.queue(&Queue { name, parent, gpus, weight: 1, priority: None });

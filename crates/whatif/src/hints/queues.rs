@@ -42,11 +42,12 @@ impl Search<'_, '_> {
                 Some(_) => return None,
                 None => changes.push(Change::QueueBound { queue, bound, resource, from, to }),
             }
-            let outcome = self.plan(changes)?;
-            if self.goal.is_reached(&outcome) {
+            let planned = self.plan(changes)?;
+            if planned.is_reached {
                 return Some(());
             }
-            exceeded = outcome.verdicts.iter().find(|of| of.group == *self.group).and_then(self::exceeded);
+            exceeded =
+                planned.outcome.verdicts.iter().find(|of| of.group == *self.group).and_then(self::exceeded);
         }
         None
     }

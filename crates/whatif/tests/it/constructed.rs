@@ -16,16 +16,17 @@ fn hints_for(group: &str, all: Vec<Object>) -> Hints {
     let cycle = Cycle { now: Timestamp(1_798_761_600_000_000), seed: 1 };
     let mut model = Model { store: &mut store, cluster: &mut cluster, policy: &policy, cycle };
     let base = model.plan();
-    hints::find(&mut model, &base, &Key::new("a", group), 400)
+    let effort = hints::Effort::of(model.cluster);
+    hints::find(&mut model, &base, &Key::new("a", group), effort)
 }
 
 fn pending(name: &str, pods: usize, gpus: &str, spec: Value) -> Vec<Object> {
-    gang(&Gang { name, queue: "team", gpus, spec, pods: vec![None; pods], created: 9 })
+    gang(&Gang { name, queue: "team", gpus, spec, pods: vec![None; pods], created: 9, ..Gang::default() })
 }
 
 fn running(name: &str, queue: &str, gpus: &str, nodes: &[&str]) -> Vec<Object> {
     let pods = nodes.iter().map(|node| Some((*node).to_owned())).collect();
-    gang(&Gang { name, queue, gpus, spec: json!({}), pods, created: 1 })
+    gang(&Gang { name, queue, gpus, spec: json!({}), pods, created: 1, ..Gang::default() })
 }
 
 fn changes(hints: &Hints) -> Vec<Vec<Change>> {
@@ -125,6 +126,7 @@ fn group_that_is_placed_or_has_no_queue_gets_no_hints() {
         spec: json!({}),
         pods: vec![None],
         created: 2,
+        ..Gang::default()
     }));
     assert_eq!(hints_for("new", all.clone()), Hints::default());
     assert_eq!(hints_for("lost", all), Hints::default());

@@ -24,12 +24,23 @@ pub(crate) fn decoded<T: DeserializeOwned + Into<Object>>(object: Value) -> Obje
 }
 
 pub(crate) fn node(name: &str, gpus: usize, rack: usize) -> Object {
+    kind_of_node(name, gpus, rack, "a100", false)
+}
+
+/// A node with a product label, and a taint that only some pods tolerate.
+fn kind_of_node(name: &str, gpus: usize, rack: usize, product: &str, is_tainted: bool) -> Object {
+    let taints = if is_tainted {
+        json!([{"key": "reserved", "value": "yes", "effect": "NoSchedule"}])
+    } else {
+        json!([])
+    };
     let amounts = json!({"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": gpus.to_string()});
     decoded::<Node>(json!({
         "metadata": {"name": name, "labels": {
             "kubernetes.io/hostname": name, "rack": format!("r{rack}"), "zone": format!("z{}", rack / 2),
-            "nvidia.com/gpu.memory": "40960",
+            "nvidia.com/gpu.memory": "40960", "nvidia.com/gpu.product": product,
         }},
+        "spec": {"taints": taints},
         "status": {"allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]},
     }))
 }
@@ -64,6 +75,7 @@ pub(crate) fn topology() -> Object {
 }
 
 /// A group and its pods; those with a node run.
+#[derive(Default)]
 pub(crate) struct Gang<'a> {
     pub(crate) name: &'a str,
     pub(crate) queue: &'a str,
@@ -71,6 +83,14 @@ pub(crate) struct Gang<'a> {
     pub(crate) spec: Value,
     pub(crate) pods: Vec<Option<String>>,
     pub(crate) created: usize,
+    /// The part of a GPU that each pod requests instead of whole ones, and the device of those that run.
+    pub(crate) fraction: Option<(&'a str, Vec<String>)>,
+    /// Sub-groups to which the pods belong in turn.
+    pub(crate) sub_groups: &'a [&'a str],
+    /// Merged into the specification of each pod.
+    pub(crate) pod: Value,
+    /// When the group started.
+    pub(crate) started: Option<&'a str>,
 }
 
 pub(crate) fn gang(of: &Gang<'_>) -> Vec<Object> {
@@ -81,15 +101,34 @@ pub(crate) fn gang(of: &Gang<'_>) -> Vec<Object> {
     for (key, value) in of.spec.as_object().into_iter().flatten() {
         spec[key] = value.clone();
     }
-    let mut objects = vec![decoded::<PodGroup>(json!({"metadata": meta(of.name), "spec": spec}))];
+    let mut group = meta(of.name);
+    if let Some(started) = of.started {
+        group["annotations"] = json!({"kai.scheduler/last-start-timestamp": started});
+    }
+    let mut objects = vec![decoded::<PodGroup>(json!({"metadata": group, "spec": spec}))];
     for (number, node) in of.pods.iter().enumerate() {
         let mut metadata = meta(&format!("{}-{number}", of.name));
         metadata["annotations"] = json!({"pod-group-name": of.name});
-        let amounts = json!({"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": of.gpus});
+        let mut amounts = json!({"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": of.gpus});
+        if let Some((fraction, devices)) = &of.fraction {
+            amounts = json!({"cpu": "1", "memory": "1Gi"});
+            metadata["annotations"]["gpu-fraction"] = json!(fraction);
+            if let Some(device) = devices.get(number).filter(|_| node.is_some()) {
+                metadata["annotations"]["received-resource-type"] = json!("Fraction");
+                metadata["labels"]["runai-gpu-group"] = json!(device);
+            }
+        }
+        if !of.sub_groups.is_empty() {
+            let name = of.sub_groups[number % of.sub_groups.len()];
+            metadata["labels"]["kai.scheduler/subgroup-name"] = json!(name);
+        }
         let mut pod = json!({"metadata": metadata, "spec": {
             "schedulerName": "kai-scheduler",
             "containers": [{"name": "main", "resources": {"requests": amounts, "limits": amounts}}],
         }, "status": {"phase": if node.is_some() { "Running" } else { "Pending" }}});
+        for (key, value) in of.pod.as_object().into_iter().flatten() {
+            pod["spec"][key] = value.clone();
+        }
         if let Some(node) = node {
             pod["spec"]["nodeName"] = json!(node);
         }
@@ -110,50 +149,128 @@ pub(crate) fn objects(all: impl IntoIterator<Item = Object>) -> Objects {
 pub(crate) fn cluster(seed: u64) -> Objects {
     let mut random = Random(ChaCha8Rng::seed_from_u64(seed));
     let mut all = vec![topology(), class("train", 50), class("build", 100), class("inference", 125)];
-    let mut free: Vec<(String, usize)> = Vec::new();
+    let mut nodes: Vec<FreeNode> = Vec::new();
     for number in 0..=random.below(6) {
         let (name, gpus) = (format!("n{number}"), random.pick(&[2, 4, 8, 8]));
-        all.push(node(&name, gpus, number / 2));
-        free.push((name, gpus));
+        let (product, is_tainted) = (random.pick(&["a100", "a100", "h100"]), random.below(5) == 0);
+        all.push(kind_of_node(&name, gpus, number / 2, product, is_tainted));
+        nodes.push(FreeNode { name, gpus, product, is_tainted, shared: Vec::new() });
     }
-    let bound = |random: &mut Random| random.pick(&[-1, -1, -1, 2, 4, 8, 16]);
-    for parent in ["d0", "d1"] {
-        let (quota, limit) = (bound(&mut random), bound(&mut random));
-        all.push(queue(parent, None, quota, limit));
-        for leaf in ["a", "b"] {
-            let (quota, limit) = (bound(&mut random), bound(&mut random));
-            all.push(queue(&format!("{parent}{leaf}"), Some(parent), quota, limit));
-        }
-    }
+    all.extend(queues(&mut random));
     for number in 0..2 + random.below(10) {
-        let (pods, gpus) = (1 + random.below(4), random.pick(&[0, 1, 1, 2, 4, 8]));
-        let leaf = random.pick(&["d0a", "d0b", "d1a", "d1b"]);
-        let mut spec = json!({"priorityClassName": random.pick(&["train", "train", "build", "inference"])});
-        if random.below(3) == 0 {
-            spec["minMember"] = json!(1 + random.below(pods + 1));
-        }
-        if random.below(4) == 0 {
-            let level = random.pick(&["zone", "rack"]);
-            spec["topologyConstraint"] = json!({"topology": "dc", "requiredTopologyLevel": level});
-        }
-        let runs = random.below(3) > 0;
-        let mut nodes = Vec::new();
-        for _ in 0..pods {
-            let node = free.iter_mut().find(|(_, free)| *free >= gpus).filter(|_| runs);
-            nodes.push(node.map(|(name, free)| {
-                *free -= gpus;
-                name.clone()
-            }));
-        }
-        let name = format!("g{number}");
-        all.extend(gang(&Gang {
-            name: &name,
-            queue: leaf,
-            gpus: &gpus.to_string(),
-            spec,
-            pods: nodes,
-            created: number,
-        }));
+        all.extend(workload(&mut random, number, &mut nodes));
     }
     objects(all)
+}
+
+/// What a node has left.
+struct FreeNode {
+    name: String,
+    gpus: usize,
+    product: &'static str,
+    is_tainted: bool,
+    /// Devices of which parts are free, in hundredths.
+    shared: Vec<(String, usize)>,
+}
+
+impl FreeNode {
+    /// Takes a part of a device, and returns its name.
+    fn take_part(&mut self, hundredths: usize) -> Option<String> {
+        if let Some((device, free)) = self.shared.iter_mut().find(|(_, free)| *free >= hundredths) {
+            *free -= hundredths;
+            return Some(device.clone());
+        }
+        self.gpus = self.gpus.checked_sub(1)?;
+        let device = format!("{}-shared-{}", self.name, self.shared.len());
+        self.shared.push((device.clone(), 100 - hundredths));
+        Some(device)
+    }
+}
+
+fn queues(random: &mut Random) -> Vec<Object> {
+    let bound = |random: &mut Random| random.pick(&[-1, -1, -1, 2, 4, 8, 16]);
+    let mut all = Vec::new();
+    for parent in ["d0", "d1"] {
+        let (quota, limit) = (bound(random), bound(random));
+        all.push(queue(parent, None, quota, limit));
+        for leaf in ["a", "b"] {
+            let (quota, limit) = (bound(random), bound(random));
+            let minimum = random.pick(&[None, None, None, Some("1h"), Some("1000h")]);
+            all.push(queue_with_runtime(&format!("{parent}{leaf}"), parent, (quota, limit), minimum));
+        }
+    }
+    all
+}
+
+/// A queue whose pods may not be evicted before they ran for so long.
+fn queue_with_runtime(name: &str, parent: &str, (quota, limit): (i64, i64), minimum: Option<&str>) -> Object {
+    let Object::Queue(queue) = queue(name, Some(parent), quota, limit) else { panic!("it is a queue") };
+    let mut queue = serde_json::to_value(&*queue).expect("a queue is JSON");
+    if let Some(minimum) = minimum {
+        queue["spec"]["preemptMinRuntime"] = json!(minimum);
+        queue["spec"]["reclaimMinRuntime"] = json!(minimum);
+    }
+    decoded::<Queue>(queue)
+}
+
+/// A group, some of whose pods run.
+fn workload(random: &mut Random, number: usize, nodes: &mut [FreeNode]) -> Vec<Object> {
+    let (pods, gpus) = (1 + random.below(4), random.pick(&[0, 1, 1, 2, 4, 8]));
+    let leaf = random.pick(&["d0a", "d0b", "d1a", "d1b"]);
+    let fraction = random.pick(&[None, None, None, None, Some(("0.5", 50)), Some(("0.3", 30))]);
+    let (tolerates, selects) = (random.below(3) == 0, random.pick(&["", "", "", "a100", "h100"]));
+    let mut spec = json!({"priorityClassName": random.pick(&["train", "train", "build", "inference"])});
+    if random.below(3) == 0 {
+        spec["minMember"] = json!(1 + random.below(pods + 1));
+    }
+    if random.below(4) == 0 {
+        let level = random.pick(&["zone", "rack"]);
+        spec["topologyConstraint"] = json!({"topology": "dc", "requiredTopologyLevel": level});
+    }
+    let sub_groups: &[&str] = if pods > 1 && random.below(4) == 0 { &["head", "workers"] } else { &[] };
+    if !sub_groups.is_empty() {
+        let least = |share: usize, random: &mut Random| 1 + random.below(share);
+        let (head, workers) = (least(pods.div_ceil(2), random), least(pods / 2, random));
+        spec["subGroups"] =
+            json!([{"name": "head", "minMember": head}, {"name": "workers", "minMember": workers}]);
+        spec["minMember"] = json!(head + workers);
+    }
+    let mut pod = json!({});
+    if tolerates {
+        pod["tolerations"] = json!([{"key": "reserved", "operator": "Exists"}]);
+    }
+    if !selects.is_empty() {
+        pod["nodeSelector"] = json!({"nvidia.com/gpu.product": selects});
+    }
+    let runs = random.below(3) > 0;
+    let (mut places, mut devices) = (Vec::new(), Vec::new());
+    for _ in 0..pods {
+        let mut fits = nodes.iter_mut().filter(|node| {
+            runs && (tolerates || !node.is_tainted) && (selects.is_empty() || selects == node.product)
+        });
+        let place = match fraction {
+            Some((_, part)) => fits.find_map(|node| Some((node.name.clone(), node.take_part(part)?))),
+            None => fits.find(|node| node.gpus >= gpus).map(|node| {
+                node.gpus -= gpus;
+                (node.name.clone(), String::new())
+            }),
+        };
+        let (place, device) = place.unzip();
+        places.push(place);
+        devices.push(device.unwrap_or_default());
+    }
+    // Within the hour before the clusters are planned, or long before.
+    let started = random.pick(&[None, Some("2026-12-31T23:30:00Z"), Some("2026-01-02T00:00:00Z")]);
+    gang(&Gang {
+        name: &format!("g{number}"),
+        queue: leaf,
+        gpus: &gpus.to_string(),
+        spec,
+        pods: places,
+        created: number,
+        fraction: fraction.map(|(text, _)| (text, devices)),
+        sub_groups,
+        pod,
+        started: started.filter(|_| runs),
+    })
 }
