@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_gated_and_invalid_pods_are_told_apart() {
+    fn missing_gated_and_invalid_pods_are_distinguished() {
         let text = |gated, invalid| {
             let counts = PodCounts { gated, invalid, ..PodCounts::default() };
             not_ready("", 1, 2, &counts).map(|sentence| sentence.to_string())

@@ -33,7 +33,7 @@ spec:
 const WIDGET: &str = "\
 apiVersion: example.com/v1
 kind: Widget
-metadata: {name: odd, namespace: speech}
+metadata: {name: gear, namespace: speech}
 spec: {size: 3}
 ";
 
@@ -88,13 +88,13 @@ fn manifest_is_read_from_standard_input() {
 #[test]
 fn unknown_kind_is_an_error_alone_and_a_note_beside_others() {
     let file = scratch("what-if-unknown.yaml", WIDGET);
-    let words = ["Widget odd", "which pods a Widget has is not known", "hint: "];
+    let words = ["Widget gear", "which pods a Widget has is not known", "hint: "];
     assert_rejected(&what_if("two-teams.yaml", &["-f", &file]), &words);
     let file = scratch("what-if-mixed.yaml", format!("{JOB_OF_SPEECH}---\n{WIDGET}"));
     let output = what_if("two-teams.yaml", &["-f", &file]);
     let notes = stderr(&output);
     assert!(
-        notes.contains("what-if-mixed.yaml:8: Widget odd: its kind is not known, and it is left out"),
+        notes.contains("what-if-mixed.yaml:8: Widget gear: its kind is not known, and it is left out"),
         "{notes}"
     );
     assert!(stdout(&output).contains("Job speech/one"), "{}", stdout(&output));

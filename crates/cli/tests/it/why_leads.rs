@@ -69,7 +69,7 @@ async fn unreadable_request_leads_with_the_annotation_and_what_it_may_be() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn missing_pods_are_counted_and_a_group_that_never_fits_is_not_told_to_wait() {
+async fn missing_pods_are_counted_and_a_group_that_never_fits_is_not_asked_to_wait() {
     let test = TestCluster::installed("leads-never").await;
     let gpus = |count: u32| (json!({}), json!({"nvidia.com/gpu": count}));
     test.group_of("short", 2, &[gpus(1)]).await;
