@@ -2,8 +2,7 @@
 //!
 //! [`review`] decodes an `AdmissionReview` and encodes the response. [`pod`], [`queue`], [`podgroup`] and [`topology`] hold
 //! the rules as pure functions and a router each; [`registration`] builds the configurations that tell the API server which
-//! requests to send; [`server`] serves a router over TLS; [`managed`] and [`certificate`] keep the certificate and rotate it; [`spelling`]
-//! finds misspelt keys.
+//! requests to send; [`server`] serves a router over TLS; [`managed`] and [`certificate`] keep the certificate and rotate it.
 //! The paths and the rules are those of KAI's webhooks, except for what `docs/differences.md` lists.
 
 // Objects come from everyone who may write to the API server: none of them may end the process.
@@ -18,7 +17,6 @@ pub mod queue;
 pub mod registration;
 pub mod review;
 pub mod server;
-pub mod spelling;
 pub mod topology;
 
 mod names;

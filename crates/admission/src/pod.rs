@@ -11,9 +11,9 @@ pub use fields::same_request;
 pub use gpu_sharing::has_unusable_prefix;
 
 use crate::review::{self, Answer, Cause, Operation, Request, Verdict};
-use crate::spelling;
 use axum::Router;
 use k8s_openapi::api::core::v1::Pod;
+use kai_api::spelling;
 use kai_api::well_known::name;
 use serde_json::Value;
 use std::sync::Arc;

@@ -21,6 +21,7 @@ pub mod request;
 pub mod selector;
 pub mod shard;
 pub mod share;
+pub mod spelling;
 pub mod topology;
 pub mod value;
 pub mod well_known;

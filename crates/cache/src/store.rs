@@ -270,6 +270,15 @@ impl Store {
         all
     }
 
+    /// The findings on one object alone. Call after [`drain`](Self::drain).
+    pub fn findings_on(&self, kind: Kind, key: &Key) -> &[Finding] {
+        // A lookup needs the key by value; most stores have no findings at all.
+        if self.findings.is_empty() {
+            return &[];
+        }
+        self.findings.get(&(kind, key.clone())).map_or(&[], Vec::as_slice)
+    }
+
     /// Findings on single objects that were translated since the last call.
     pub fn take_new_findings(&mut self) -> Vec<Finding> {
         let found = std::mem::take(&mut self.new_findings);

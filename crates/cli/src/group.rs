@@ -9,6 +9,8 @@ use args::Format;
 use kai_podgrouper::Options;
 use kai_podgrouper::expand::Uids;
 use kai_podgrouper::offline::{self, PlannedGroup, Remark, Report};
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -31,7 +33,9 @@ pub(crate) fn run(args: &args::Group) -> Result<ExitCode> {
     let text = match format {
         Format::Table => table(&documents, &report),
         Format::Yaml => yaml(&report)?,
-        Format::Json => serde_json::to_string_pretty(&as_json(&documents, &report))? + "\n",
+        Format::Json => {
+            serde_json::to_string_pretty(&serde_json::to_value(GroupsView::new(&documents, &report))?)? + "\n"
+        }
     };
     crate::print(&text)?;
     if format == Format::Yaml {
@@ -61,24 +65,77 @@ fn yaml(report: &Report) -> Result<String> {
     Ok(text)
 }
 
-fn as_json(documents: &[Document], report: &Report) -> Value {
-    let at = |object: usize| {
-        let document = documents.get(object);
-        let (file, line) = document.map_or(("", 0), |document| (document.file.as_str(), document.line));
-        json!({"file": file, "line": line, "object": document.map(Document::subject)})
-    };
-    let groups = report.groups.iter().map(|group| {
-        let members = group.members.iter();
-        let pods = members.map(|of| json!({"name": of.pod, "subGroup": of.sub_group, "count": of.count}));
-        let pods: Vec<Value> = pods.collect();
-        json!({"of": at(group.object), "podGroup": group.object(), "groups": group.groups, "pods": pods})
-    });
-    let all = |remarks: &[Remark]| -> Vec<Value> {
-        remarks.iter().map(|remark| json!({"of": at(remark.object), "message": remark.text})).collect()
-    };
-    json!({
-        "groups": groups.collect::<Vec<_>>(), "problems": all(&report.problems), "notes": all(&report.notes),
-    })
+/// The pod groups of some manifests.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct GroupsView {
+    groups: Vec<GroupView>,
+    /// Workloads that cannot be grouped.
+    problems: Vec<RemarkView>,
+    notes: Vec<RemarkView>,
+}
+
+#[derive(JsonSchema, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct GroupView {
+    /// The workload.
+    of: Place,
+    /// The object that the grouper would create, with `<uid>` for uids that only an API server gives.
+    #[schemars(with = "serde_json::Map<String, Value>")]
+    pod_group: Value,
+    /// How many such groups there are.
+    groups: u32,
+    pods: Vec<PodsView>,
+}
+
+#[derive(JsonSchema, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PodsView {
+    name: String,
+    sub_group: Option<String>,
+    count: u32,
+}
+
+#[derive(JsonSchema, Serialize)]
+struct RemarkView {
+    of: Place,
+    message: String,
+}
+
+#[derive(JsonSchema, Serialize)]
+struct Place {
+    file: String,
+    /// Where the document begins, from 1.
+    line: usize,
+    /// Such as `Job train`.
+    object: Option<String>,
+}
+
+impl GroupsView {
+    fn new(documents: &[Document], report: &Report) -> Self {
+        let at = |object: usize| {
+            let document = documents.get(object);
+            let (file, line) = document.map_or(("", 0), |document| (document.file.as_str(), document.line));
+            Place { file: file.to_owned(), line, object: document.map(Document::subject) }
+        };
+        let groups = report.groups.iter().map(|group| {
+            let pods = group.members.iter().map(|of| PodsView {
+                name: of.pod.clone(),
+                sub_group: of.sub_group.clone(),
+                count: of.count,
+            });
+            GroupView {
+                of: at(group.object),
+                pod_group: group.object(),
+                groups: group.groups,
+                pods: pods.collect(),
+            }
+        });
+        let all = |remarks: &[Remark]| {
+            let view = |remark: &Remark| RemarkView { of: at(remark.object), message: remark.text.clone() };
+            remarks.iter().map(view).collect()
+        };
+        Self { groups: groups.collect(), problems: all(&report.problems), notes: all(&report.notes) }
+    }
 }
 
 /// A table of the groups, and below it what is to say.

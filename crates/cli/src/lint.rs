@@ -3,7 +3,7 @@
 //! Errors are what the admission webhooks, the pod grouper or the scheduler would refuse. Warnings are legal, but surely not intended.
 //! Exit codes: 0 no errors, 1 errors (with `--strict` warnings, too), 2 a file cannot be read.
 
-mod finding;
+pub(crate) mod finding;
 mod gangs;
 mod queues;
 mod time_limits;

@@ -10,7 +10,8 @@ use crate::{documents, render};
 use anyhow::{Context as _, Result, bail};
 use kai_engine::plugin::PluginSet;
 use kai_migrate::{Finding, Input, Level};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -29,14 +30,31 @@ pub(crate) fn run(args: &Migrate, plugins: &PluginSet) -> Result<ExitCode> {
     }
     let findings = kai_migrate::check(&input, plugins);
     let text = if args.json {
-        let counts = json!({"values": input.values.len(), "objects": input.objects.len()});
-        serde_json::to_string_pretty(&json!({"read": counts, "findings": findings}))? + "\n"
+        let read = ReadView { values: input.values.len(), objects: input.objects.len() };
+        let view = serde_json::to_value(MigrateView { read, findings: &findings })?;
+        serde_json::to_string_pretty(&view)? + "\n"
     } else {
         table(&findings, &input)
     };
     crate::print(&text)?;
     let unsupported = findings.iter().any(|finding| finding.level == Level::Unsupported);
     Ok(if unsupported { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// What changes when a cluster moves over.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct MigrateView<'a> {
+    read: ReadView,
+    #[schemars(with = "Vec<Finding>")]
+    findings: &'a [Finding],
+}
+
+/// How much was read.
+#[derive(JsonSchema, Serialize)]
+struct ReadView {
+    /// Values files.
+    values: usize,
+    objects: usize,
 }
 
 /// A document without a kind is a values file.

@@ -4,7 +4,7 @@
 
 mod decisions;
 mod request;
-mod summary;
+pub(crate) mod summary;
 mod timing;
 
 use crate::progress::Progress;
@@ -14,6 +14,7 @@ use kai_cache::{Finding, Snapshot, Store, snapshot};
 use kai_clock::Stopwatch;
 use kai_engine::plugin::PluginSet;
 use kai_engine::{ClusterState, Outcome, Policy, audit};
+use kai_view::Names;
 use request::{Request, Time};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -97,7 +98,7 @@ impl Planned {
 
     fn text(&self, args: &args::Plan) -> String {
         let mut text = format!("one cycle at {} ({})\n\n", self.time.now, self.time.source);
-        text += &render::outcome(&self.outcome);
+        text += &render::outcome(&self.outcome, Names::of(self.store.objects()));
         let findings = self.findings();
         if args.findings {
             text += &render::findings(&findings);

@@ -15,28 +15,33 @@ use crate::terminal;
 use clap::builder::styling::Style;
 use kai_cache::Finding;
 use kai_engine::Outcome;
+use kai_view::Names;
 use std::fmt::Write;
 
-/// Maximum rows of a table; the rest is counted.
+/// Maximum rows of a table on a terminal; the rest is counted.
 pub(crate) const ROWS_MAX: usize = 40;
 
-pub(crate) fn outcome(outcome: &Outcome) -> String {
+pub(crate) fn outcome(outcome: &Outcome, names: Names<'_>) -> String {
     let mut text = String::new();
     section(&mut text, "Placements", placements::table(outcome).as_deref().unwrap_or("No pods were placed"));
-    if let Some(evictions) = evictions::table(outcome) {
+    if let Some(evictions) = evictions::table(outcome, names) {
         section(&mut text, "Evictions", &evictions);
     }
-    if let Some(changes) = evictions::queue_changes(outcome) {
+    if let Some(changes) = evictions::queue_changes(outcome, names) {
         section(&mut text, "Queue allocation changes", &changes);
     }
     section(&mut text, "Queue shares", queues::table(outcome).as_deref().unwrap_or("No queues found"));
-    section(&mut text, "Pending", pending::table(outcome).as_deref().unwrap_or("No pending pod groups"));
+    section(
+        &mut text,
+        "Pending",
+        pending::table(outcome, names).as_deref().unwrap_or("No pending pod groups"),
+    );
     text
 }
 
 /// The evictions of a cycle; none without any.
-pub(crate) fn evictions(outcome: &Outcome) -> Option<String> {
-    evictions::table(outcome)
+pub(crate) fn evictions(outcome: &Outcome, names: Names<'_>) -> Option<String> {
+    evictions::table(outcome, names)
 }
 
 /// Invalid objects and fields.
@@ -59,7 +64,7 @@ pub(crate) fn section(text: &mut String, heading: &str, body: &str) {
 }
 
 pub(crate) fn table<const N: usize, C: Into<Cell>>(headings: [&str; N], rows: Vec<[C; N]>) -> Option<String> {
-    table_of(headings, rows, ROWS_MAX)
+    table_of(headings, rows, rows_max())
 }
 
 /// A table of at most `rows_max` rows; the rest is counted.
@@ -84,6 +89,11 @@ pub(crate) fn table_with(headings: &[&str], mut rows: Vec<Vec<Cell>>, rows_max: 
         write!(text, "\n… and {hidden} more").expect("writing to a string");
     }
     Some(text)
+}
+
+/// A pipe or a file gets every row.
+fn rows_max() -> usize {
+    if cfg!(test) || crate::is_terminal(&std::io::stdout()) { ROWS_MAX } else { usize::MAX }
 }
 
 /// The width of tables. Unit tests have a fixed one.

@@ -1,6 +1,10 @@
-//! `kai schema`: the JSON schema of what a command prints with `-o json`.
+//! `kai schema`: the JSON schema of what a command prints with `-o json` or `--json`.
 
 use crate::args::{Schema, Subject};
+use crate::lint::finding::Finding;
+use crate::migrate::MigrateView;
+use crate::plan::summary::Summary;
+use crate::simulate::json::SimulationView;
 use crate::version::VersionView;
 use anyhow::Result;
 use kai_view::groups::GroupsView;
@@ -21,6 +25,11 @@ pub(crate) fn text(args: &Schema) -> Result<String> {
         Subject::Why => dated::<WhyView>(),
         Subject::WhatIf => schema_for!(WhatIfView),
         Subject::Version => schema_for!(VersionView),
+        Subject::Plan => schema_for!(Summary),
+        Subject::Simulate => schema_for!(SimulationView),
+        Subject::Lint => schema_for!(Vec<Finding>),
+        Subject::Group => schema_for!(crate::group::GroupsView),
+        Subject::Migrate => schema_for!(MigrateView<'static>),
     };
     Ok(serde_json::to_string_pretty(&schema)? + "\n")
 }

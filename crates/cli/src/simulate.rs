@@ -8,7 +8,7 @@ mod fair_share;
 mod fields;
 mod html;
 mod input;
-mod json;
+pub(crate) mod json;
 mod listen;
 mod progress;
 mod queue_tree;

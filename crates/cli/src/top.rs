@@ -16,6 +16,7 @@ mod terminal;
 pub(crate) use state::State;
 
 use crate::args;
+use crate::view::Text;
 use crate::view::connection::{Connection, scheduler_options};
 use crate::view::why;
 use anyhow::{Context, Result, bail};
@@ -27,6 +28,7 @@ use kai_units::Timestamp;
 use kai_view::ClusterReader;
 use kai_view::overview::Overview;
 use kai_view::why::Wanted;
+use kai_view::workload::Workload;
 use page::Page;
 use state::Action;
 use std::process::ExitCode;
@@ -48,14 +50,14 @@ pub(crate) fn run(args: &args::Top, plugins: &PluginSet) -> Result<ExitCode> {
     }
     let mut options = scheduler_options(&args.cluster);
     if let Some(path) = &args.config {
-        options.config = config::read(path, plugins)?;
+        options.config = config::read_named(path, plugins)?;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the async runtime")?;
     runtime.block_on(async {
         let (connection, reader) = Connection::read(&args.cluster, options, plugins).await?;
         let state = State::top(args);
-        show(state, &args.cluster.kubeconfig, &connection, reader).await.map(|_| ())
+        show(state, &args.cluster.kubeconfig, &connection, reader, None).await.map(|_| ())
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -68,17 +70,22 @@ pub(crate) enum Left {
     Interrupted,
 }
 
-/// Shows the screen until it is quit or a signal arrives.
+/// Shows the screen until it is quit or a signal arrives; one of text has that of a command.
 pub(crate) async fn show(
     mut state: State,
     kubeconfig: &args::Kubeconfig,
     connection: &Connection,
     mut reader: ClusterReader,
+    text: Option<Text<'_>>,
 ) -> Result<Left> {
     state.cluster = match context(kubeconfig) {
         Some(context) => format!("{} ({context})", connection.url),
         None => connection.url.clone(),
     };
+    let text = text.filter(|_| state.is_text);
+    if let (Some(text), Some(page)) = (text, &mut state.page) {
+        page.set_text(&text.render(connection, &mut reader).await?);
+    }
     reader.watch(&connection.api);
     let mut overview = Overview::of(reader.view(), None);
     let mut signals = ShutdownSignals::listen()?;
@@ -120,7 +127,7 @@ pub(crate) async fn show(
                     refreshes = 0;
                     reader.plan();
                     overview = Overview::of(reader.view(), None);
-                    refresh_page(&mut state, &mut reader, connection).await;
+                    refresh_page(&mut state, &mut reader, connection, text).await;
                 }
             }
         }
@@ -129,14 +136,35 @@ pub(crate) async fn show(
 
 async fn explain(reader: &mut ClusterReader, connection: &Connection, group: &str) -> Result<Page> {
     let (namespace, name) = group.split_once('/').unwrap_or_default();
-    let wanted = Wanted::Object { kind: Some("podgroup".to_owned()), key: Key::new(namespace, name) };
+    let key = Key::new(namespace, name);
+    let wanted = Wanted::Object { kind: Some("podgroup".to_owned()), key: key.clone() };
     let rendered = why::explanation(reader, connection, &wanted).await?;
-    Ok(Page::explanation(group, &rendered.text))
+    Ok(Page::explanation(group, &title(reader, &key), &rendered.text))
 }
 
-/// An explanation that is open follows the cluster.
-async fn refresh_page(state: &mut State, reader: &mut ClusterReader, connection: &Connection) {
+/// The command with the same text.
+fn title(reader: &ClusterReader, group: &Key) -> String {
+    let known = reader.view().store.objects().pod_groups.get(group);
+    let name = known.map_or_else(|| group.name.clone(), |group| Workload::of(group).to_string());
+    format!("kai why -n {} {name}", group.namespace)
+}
+
+/// A text or an explanation that is open follows the cluster.
+async fn refresh_page(
+    state: &mut State,
+    reader: &mut ClusterReader,
+    connection: &Connection,
+    text: Option<Text<'_>>,
+) {
     let Some(page) = &mut state.page else { return };
+    if let Some(text) = text {
+        match text.render(connection, reader).await {
+            Ok(text) => page.set_text(&text),
+            // Such as that the object was deleted.
+            Err(error) => page.set_text(&crate::with_causes(&error)),
+        }
+        return;
+    }
     let Some(group) = page.explains.clone() else { return };
     match explain(reader, connection, &group).await {
         Ok(text) => page.replace(text),

@@ -80,10 +80,12 @@ async fn run_cluster(
     let seed = random_seed()?;
     let restarts = Restarts::default();
     let nodes_of = |nodes: &[NodeGroup]| nodes.iter().map(|group| group.count).sum::<usize>();
-    let progress = Progress::start(match &args.load {
-        Some(file) => format!("loading `{}`", file.display()),
-        None => format!("starting a cluster of {} nodes", nodes_of(&nodes)),
-    });
+    let what = match (&args.load, nodes_of(&nodes)) {
+        (Some(file), _) => format!("loading `{}`", file.display()),
+        (None, 1) => "starting a cluster of 1 node".to_owned(),
+        (None, count) => format!("starting a cluster of {count} nodes"),
+    };
+    let progress = (!args.quiet).then(|| Progress::start(what));
     let (cluster, notes) = match &args.load {
         Some(file) => {
             let Loaded { state, notes } = state::load(file, seed).await?;
@@ -118,7 +120,7 @@ async fn run_cluster(
         saving.write(&server)?;
         crate::print(&format!("state saved to {0}; hint: kai up --load {0}\n", saving.path().display()))?;
     }
-    crate::print("cluster stopped\n")
+    if args.quiet { Ok(()) } else { crate::print("cluster stopped\n") }
 }
 
 /// Prints restarts, and the counts of the cluster unless it is to be quiet, until a signal.
@@ -160,7 +162,7 @@ async fn screen(args: &args::Up, extensions: &Extensions, path: &Path) -> Result
         options.config = kai_components::config::read(path, &extensions.scheduler)?;
     }
     let (connection, reader) = Connection::read(&cluster, options, &extensions.scheduler).await?;
-    let left = top::show(State::up(), &cluster.kubeconfig, &connection, reader).await?;
+    let left = top::show(State::up(), &cluster.kubeconfig, &connection, reader, None).await?;
     if left == Left::Closed {
         crate::print("The cluster is still running.\n")?;
     }

@@ -12,16 +12,15 @@ mod queues;
 mod selection;
 mod usage;
 pub(crate) mod why;
-mod workload_names;
 
 use crate::args::{self, OutputFormat};
+use crate::progress::Progress;
 use crate::top::{self, State};
 use anyhow::{Context, Result};
 use connection::Connection;
 use kai_components::config;
 use kai_components::signals::ShutdownSignals;
 use kai_engine::plugin::PluginSet;
-use kai_view::reader::Stale;
 use kai_view::{ClusterReader, ClusterView};
 use output::Output;
 use serde::Serialize;
@@ -93,40 +92,59 @@ pub(crate) fn run(args: &args::View, subject: Subject<'_>, plugins: &PluginSet) 
         if let Some(state) = screen(args, subject, &connection)? {
             // A name that does not exist is an error.
             render(subject, &connection, &mut reader, extent(args, RowLimit::Unlimited)).await?;
-            top::show(state, &args.cluster.kubeconfig, &connection, reader).await.map(|_| ())
+            let text = Text { subject, extent: extent(args, RowLimit::Unlimited) };
+            top::show(state, &args.cluster.kubeconfig, &connection, reader, Some(text)).await.map(|_| ())
         } else if args.watch {
             watch(args, subject, &connection, &mut reader).await
         } else {
+            let progress = matches!(subject, Subject::Why(_)).then(|| Progress::start("searching hints"));
             let rendered =
                 render(subject, &connection, &mut reader, extent(args, RowLimit::Unlimited)).await?;
+            drop(progress);
             crate::print(&formatted(args, &rendered, reader.view())?)
         }
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The screen of `--watch` on a terminal; `None` where text is printed, and where labels or workloads are selected, which the
-/// screen has no filter for.
+/// The screen of `--watch` on a terminal; `None` where text is printed. Where panes have no filter for what is selected, it
+/// has the text of the command.
 fn screen(args: &args::View, subject: Subject<'_>, connection: &Connection) -> Result<Option<State>> {
     let is_interactive = crate::is_terminal(&std::io::stdout()) && crate::is_terminal(&std::io::stdin());
     if !args.watch || format(args) != Format::Text || !is_interactive {
         return Ok(None);
     }
-    Ok(match subject {
-        Subject::Queues(args) => {
-            let all = !args.usage && args.names.is_empty() && args.selector.selector.is_none();
-            all.then(State::queues)
+    let selected = |names: &[String], selector: &args::Selector| {
+        let selector = selector.selector.as_ref().map(|selector| format!("-l {selector}"));
+        names.iter().cloned().chain(selector).collect::<Vec<_>>().join(" ")
+    };
+    Ok(Some(match subject {
+        Subject::Queues(args) if args.usage => State::text("kai queues", "--usage"),
+        Subject::Queues(args) if args.names.is_empty() && args.selector.selector.is_none() => State::queues(),
+        Subject::Queues(args) => State::text("kai queues", &selected(&args.names, &args.selector)),
+        Subject::Jobs(args) if args.names.is_empty() && args.selector.selector.is_none() => {
+            State::jobs(jobs::namespace_of(args, connection), args.queue.as_deref())
         }
-        Subject::Jobs(args) => {
-            let all = args.names.is_empty() && args.selector.selector.is_none();
-            all.then(|| State::jobs(jobs::namespace_of(args, connection), args.queue.as_deref()))
+        Subject::Jobs(args) => State::text("kai jobs", &selected(&args.names, &args.selector)),
+        Subject::Nodes(args) if args.selector.selector.is_none() => {
+            State::nodes(selection::plain_names(&args.names, "Node")?)
         }
-        Subject::Nodes(args) => {
-            let names = selection::plain_names(&args.names, "Node")?;
-            args.selector.selector.is_none().then(|| State::nodes(names))
-        }
-        Subject::Why(_) => None,
-    })
+        Subject::Nodes(args) => State::text("kai nodes", &selected(&args.names, &args.selector)),
+        Subject::Why(args) => State::text("kai why", &selected(args.name.as_slice(), &args.selector)),
+    }))
+}
+
+/// What a command prints.
+#[derive(Clone, Copy)]
+pub(crate) struct Text<'a> {
+    subject: Subject<'a>,
+    extent: Extent,
+}
+
+impl Text<'_> {
+    pub(crate) async fn render(&self, connection: &Connection, reader: &mut ClusterReader) -> Result<String> {
+        Ok(render(self.subject, connection, reader, self.extent).await?.text)
+    }
 }
 
 /// Prints what has changed, until a signal.
@@ -140,7 +158,8 @@ async fn watch(
     // A name that does not exist at the start is an error; one that is deleted later is reported.
     let first = render(subject, connection, reader, extent(args, RowLimit::Screen)).await?;
     let mut shown = first.json.clone();
-    output.show(&formatted(args, &first, reader.view())?)?;
+    let mut printed = formatted(args, &first, reader.view())?;
+    output.show(&printed)?;
     reader.watch(&connection.api);
     let mut signals = ShutdownSignals::listen()?;
     let mut ticks = tokio::time::interval(REFRESH_INTERVAL);
@@ -153,9 +172,24 @@ async fn watch(
             _ = ticks.tick() => {}
         }
         let has_events = reader.apply_events();
-        report_staleness(reader, &mut is_stale)?;
+        let was_stale = is_stale;
+        let stale = reader.stale();
+        is_stale = stale.is_some();
         refreshes += 1;
-        if !has_events && refreshes < REFRESHES_MAX {
+        if let Some(stale) = stale {
+            // What is stale stays as it was last known; a plan would only make it look current.
+            let notice = format!("what is shown is stale since {}: {}", stale.since, stale.why);
+            if output.is_terminal() {
+                output.show(&format!("{notice}\n\n{printed}"))?;
+            } else if !was_stale {
+                writeln!(anstream::stderr(), "warning: {notice}")?;
+            }
+            continue;
+        }
+        if was_stale && !output.is_terminal() {
+            writeln!(anstream::stderr(), "what is shown is current again")?;
+        }
+        if !has_events && !was_stale && refreshes < REFRESHES_MAX {
             continue;
         }
         refreshes = 0;
@@ -167,25 +201,11 @@ async fn watch(
         });
         // A terminal is redrawn for the sake of ages; elsewhere only changes are printed.
         if next.json != shown || output.is_terminal() {
-            output.show(&formatted(args, &next, reader.view())?)?;
+            printed = formatted(args, &next, reader.view())?;
+            output.show(&printed)?;
             shown = next.json;
         }
     }
-}
-
-/// Says when the cluster can no longer be watched, and when it can again: what is printed would look current.
-fn report_staleness(reader: &mut ClusterReader, is_stale: &mut bool) -> Result<()> {
-    let stale = reader.stale();
-    if stale.is_some() == *is_stale {
-        return Ok(());
-    }
-    *is_stale = stale.is_some();
-    let text = match stale {
-        Some(Stale { since, why, .. }) => format!("warning: what is shown is stale since {since}: {why}"),
-        None => "what is shown is current again".to_owned(),
-    };
-    writeln!(anstream::stderr(), "{text}")?;
-    Ok(())
 }
 
 async fn render(

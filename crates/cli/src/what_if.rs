@@ -16,8 +16,8 @@ use kai_components::config;
 use kai_engine::plugin::PluginSet;
 use kai_engine::{ClusterState, Cycle, Policy};
 use kai_units::Timestamp;
-use kai_view::ClusterView;
 use kai_view::what_if::{Question, Start, predict};
+use kai_view::{ClusterView, Names};
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &args::WhatIf, plugins: &PluginSet) -> Result<ExitCode> 
     if args.json {
         crate::print(&(serde_json::to_string(&answer)? + "\n"))?;
     } else {
-        crate::print(&text::render(&answer, &outcome))?;
+        crate::print(&text::render(&answer, &outcome, Names::of(source.view.store.objects())))?;
     }
     let all_start = answer.submitted.iter().all(|group| group.starts != Start::Not);
     Ok(if all_start { ExitCode::SUCCESS } else { ExitCode::FAILURE })

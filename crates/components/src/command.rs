@@ -128,9 +128,12 @@ fn find(command: &str) -> Option<&'static ComponentSpec> {
     crate::COMPONENTS.iter().find(|spec| spec.command == command || spec.aliases.contains(&command))
 }
 
+const EXIT_CODES: &str =
+    "Exit codes: 0 a signal ended it, 2 error: invalid flags, or it cannot start or continue.";
+
 fn subcommand(spec: &ComponentSpec) -> Command {
     let command = Command::new(spec.command).about(spec.about).aliases(spec.aliases);
-    let mut command = (spec.command_line.augment)(command).about(spec.about);
+    let mut command = (spec.command_line.augment)(command).about(spec.about).after_help(EXIT_CODES);
     if let Some(port) = spec.ports.health {
         command = command.mut_arg("health_probe_bind_address", |arg| arg.default_value(format!(":{port}")));
     }

@@ -19,7 +19,7 @@ pub use capacity::QueueDetails;
 pub use eviction_event::eviction_message;
 pub use evictions::{FailedActions, failed_actions, rule};
 pub use group_event::{not_ready_message, stale_message};
-pub use plain::{Sentence, plain};
+pub use plain::{Sentence, is_correction, plain};
 
 use crate::cluster::Cluster;
 use crate::input::Key;

@@ -1,10 +1,11 @@
 //! What the check reports.
 
 use crate::rules::page;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// How much a finding matters, the most important first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// It is refused, or does not work: change it before moving.
@@ -15,7 +16,7 @@ pub enum Level {
     Note,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, JsonSchema, Serialize)]
 pub struct Finding {
     pub level: Level,
     /// A rule of `docs/differences.md`, or the name of a further check.

@@ -4,8 +4,8 @@ use crate::check::subject;
 use crate::finding::{Finding, Level, named};
 use kai_admission::pod::has_unusable_prefix;
 use kai_admission::queue::{self, Change, QuotaValidation};
-use kai_admission::spelling;
 use kai_api::Queue;
+use kai_api::spelling;
 use serde_json::Value;
 
 pub(crate) fn check(objects: &[Value], findings: &mut Vec<Finding>) {

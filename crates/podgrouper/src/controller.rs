@@ -274,8 +274,8 @@ impl Grouper {
             && is_planned
             && context.informers.get::<StoredGroup>(&Key::new(&desired.namespace, &desired.name)).is_some();
         let is_written = !is_made && self.apply(context, &desired).await?;
-        if is_written && !desired.ignored.is_empty() {
-            self.report_ignored(&desired);
+        if is_written {
+            self.report_ignored(&desired, pod);
         }
         let Some(patch) = apply::assignment(pod, &desired) else { return Ok(Assignment::Settled) };
         if let Some(delay) = self.remaining_wait(pod, &desired) {
@@ -338,8 +338,20 @@ impl Grouper {
         Ok(false)
     }
 
-    /// Records on the workload which of its settings have no effect.
-    fn report_ignored(&self, desired: &Desired) {
+    /// Records on the workload which of its settings have no effect, and on one of its pods which keys are misspelt: users of
+    /// controllers do not see the warnings of admission.
+    fn report_ignored(&self, desired: &Desired, pod: &PodSummary) {
+        let all: Vec<&str> = desired.ignored.iter().chain(&desired.misspelt).map(String::as_str).collect();
+        if all.is_empty() {
+            return;
+        }
+        let warning = |kind: ResourceKind, key: Key, uid: &str, message: String| Event {
+            regarding: Regarding { kind, key, uid: uid.to_owned() },
+            type_: EventType::Warning,
+            reason: WARNING,
+            message,
+            annotations: BTreeMap::new(),
+        };
         let owner = &desired.owner;
         let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
         let kind = ResourceKind {
@@ -350,17 +362,12 @@ impl Grouper {
             plural: String::new().into(),
             namespaced: true,
         };
-        self.recorder.record(&Event {
-            regarding: Regarding {
-                kind,
-                key: Key::new(&desired.namespace, &owner.name),
-                uid: owner.uid.clone(),
-            },
-            type_: EventType::Warning,
-            reason: WARNING,
-            message: desired.ignored.join("; "),
-            annotations: BTreeMap::new(),
-        });
+        let key = Key::new(&desired.namespace, &owner.name);
+        self.recorder.record(&warning(kind, key, &owner.uid, all.join("; ")));
+        if pod.metadata.uid_str() != owner.uid && !desired.misspelt.is_empty() {
+            let key = key_of(&pod.metadata);
+            self.recorder.record(&warning(POD, key, pod.metadata.uid_str(), desired.misspelt.join("; ")));
+        }
     }
 
     /// Records why a pod is not grouped: on the pod, and on a pod group that is invalid.

@@ -109,7 +109,7 @@ pub fn group(objects: &[Value], options: &Options) -> Report {
         }
         match plan::plan_offline(&files, inputs, &set.pod) {
             Ok(Some(desired)) => {
-                for ignored in &desired.ignored {
+                for ignored in desired.ignored.iter().chain(&desired.misspelt) {
                     report.note(*object, ignored.clone());
                 }
                 report.add(*object, set, desired);

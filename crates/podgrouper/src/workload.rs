@@ -11,6 +11,7 @@ use crate::objects::{MetaExt, OwnerObject, PodSummary};
 use crate::options::Options;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kai_api::pod_group::{Preemptibility, SubGroup, TopologyConstraint, name_of};
+use kai_api::spelling;
 use kai_api::well_known::{annotation, label, name, priority_class};
 use kai_units::{Span, duration};
 use serde_json::Value;
@@ -63,6 +64,8 @@ pub struct Desired {
     pub sub_group: Option<String>,
     /// Settings of the workload that are malformed and have no effect, with what to write instead.
     pub ignored: Vec<String>,
+    /// Labels and annotations that are probably misspelt, each with the likely key.
+    pub misspelt: Vec<String>,
     /// Whether pods that do not own each other share the group: the first one creates it, and the others only join it.
     pub is_shared: bool,
 }
@@ -255,6 +258,7 @@ impl<'a> Workload<'a> {
             sub_groups: Vec::new(),
             sub_group: None,
             ignored: self.ignored(&owners),
+            misspelt: self.misspelt(&owners),
             is_shared: false,
         }
     }
@@ -354,6 +358,20 @@ impl<'a> Workload<'a> {
             }
         }
         ignored.into_iter().collect()
+    }
+
+    /// Keys of the owners and the pod that no rule reads, and that resemble one.
+    fn misspelt(&self, owners: &[&ObjectMeta]) -> Vec<String> {
+        // A key of the installation's own may resemble a default one.
+        let own = [&self.options.queue_label_key, &self.options.node_pool_label_key];
+        let mut misspelt = BTreeSet::new();
+        for of in owners.iter().copied().chain([&self.pod.metadata]) {
+            let [labels, annotations] = [&of.labels, &of.annotations].map(|map| {
+                map.iter().flat_map(BTreeMap::keys).filter(|key| !own.contains(key)).map(String::as_str)
+            });
+            misspelt.extend(spelling::check_keys(labels, annotations));
+        }
+        misspelt.into_iter().collect()
     }
 
     fn duration(&self, owners: &[&ObjectMeta], name: &str, accepts: impl Fn(Span) -> bool) -> Option<String> {

@@ -1,14 +1,17 @@
 //! Pod groups: state, pods, and why pods are pending.
 
 use crate::evictions::by_preemptor;
+use crate::findings::{self, FindingView};
 use crate::reader::ClusterView;
 use crate::verdicts::{self, Obstacle, VerdictView, obstacles};
 use crate::workload::Workload;
+use kai_cache::Store;
 use kai_cache::object::PodGroup;
 use kai_cache::translate::time_limit;
 use kai_engine::Cluster;
-use kai_engine::cluster::group::{Group, MemberKind};
+use kai_engine::cluster::group::{DEFAULT_POD_SET, Group, MemberKind};
 use kai_engine::cluster::pod::Status;
+use kai_engine::explain::Sentence;
 use kai_engine::ids::{GroupIdx, MemberIdx};
 use kai_engine::input::{Key, LimitAction};
 use kai_engine::outcome::Outcome;
@@ -73,6 +76,8 @@ pub struct PodCounts {
     pub pending: u32,
     /// With scheduling gates.
     pub gated: u32,
+    /// Pending with a request that cannot be read; counted as pending, too.
+    pub invalid: u32,
     #[serde(skip)]
     terminating: u32,
     #[serde(skip)]
@@ -82,10 +87,17 @@ pub struct PodCounts {
 }
 
 impl PodCounts {
-    fn of(cluster: &Cluster, group: &Group) -> Self {
+    fn of(store: &Store, cluster: &Cluster, group: &Group) -> Self {
         let mut counts = Self::default();
         for pod in &group.pods {
-            counts.add(cluster.observed_status(*pod));
+            match cluster.observed_status(*pod) {
+                // The planner leaves it out as if it were gated.
+                Status::Gated if findings::is_invalid(store, &cluster.pod_key(*pod)) => {
+                    counts.add(Status::Pending);
+                    counts.invalid += 1;
+                }
+                status => counts.add(status),
+            }
         }
         counts
     }
@@ -149,6 +161,8 @@ pub struct GroupView {
     pub stale_until: Option<String>,
     /// The first thing to know, as a sentence; `None` where nothing is pending.
     pub reason: Option<String>,
+    /// What is invalid in its objects; what prevents its placement comes first.
+    pub findings: Vec<FindingView>,
     pub verdict: Option<VerdictView>,
     /// What a cycle would evict of it, as sentences.
     #[serde(rename = "loses")]
@@ -165,6 +179,12 @@ pub struct GroupView {
 }
 
 impl GroupView {
+    /// No change of the cluster would place it: the request of a pod that it needs cannot be read.
+    pub fn is_invalid(&self) -> bool {
+        let is_short = self.verdict.as_ref().is_some_and(|verdict| verdict.leading.verdict == "not_ready");
+        is_short && self.counts.invalid > 0
+    }
+
     /// `train (50)`, or the number where the group names no class.
     pub fn priority_text(&self) -> String {
         match &self.priority_class {
@@ -264,8 +284,9 @@ fn group_view(
     let group = &view.cluster.groups[group];
     let grace = group.staleness_grace.unwrap_or(view.staleness_grace);
     let stale_until = stale_until(group.stale_since, grace, view.now).map(|until| until.to_string());
-    let counts = PodCounts::of(&view.cluster, group);
+    let counts = PodCounts::of(&view.store, &view.cluster, group);
     let min = min(group, Group::root());
+    let obstacles = verdict.map(|verdict| obstacles_of(view, verdict, &counts)).unwrap_or_default();
     let mut model = GroupView {
         group: key.to_string(),
         workload: Workload::of(object),
@@ -280,15 +301,54 @@ fn group_view(
         time_limit,
         stale_until: stale_until.filter(|_| counts.state(min) == GroupState::Stale),
         reason: None,
+        findings: findings::of_group(&view.store, &view.cluster, key, group),
         verdict: verdict.map(verdicts::view),
         planned_evictions,
         key: key.clone(),
         created_at: group.created,
         is_placeable: verdict.is_some_and(|verdict| verdict.leading == Verdict::Placed),
-        obstacles: verdict.map(|verdict| obstacles(verdict, Some(&view.store))).unwrap_or_default(),
+        obstacles,
     };
     model.reason = reason(&model);
     model
+}
+
+/// The obstacles with the hints that correct something; what else would help is found by planning.
+fn obstacles_of(view: &ClusterView, verdict: &GroupVerdict, counts: &PodCounts) -> Vec<Obstacle> {
+    let mut all = obstacles(verdict, Some(&view.store));
+    for obstacle in all.iter_mut().filter(|obstacle| !obstacle.is_correction) {
+        obstacle.sentence.hint = None;
+    }
+    if let Verdict::NotReady { sub_group, ready, needed } = &verdict.leading
+        && let Some(first) = all.first_mut()
+    {
+        let is_whole = sub_group.is_empty() || sub_group == DEFAULT_POD_SET;
+        let of = if is_whole { String::new() } else { format!(" of sub-group `{sub_group}`") };
+        if let Some(sentence) = not_ready(&of, *ready, *needed, counts) {
+            first.sentence = sentence;
+        }
+    }
+    all
+}
+
+/// Why fewer pods than the minimum can be scheduled; `None` where there are several reasons.
+fn not_ready(of: &str, ready: u32, needed: u32, counts: &PodCounts) -> Option<Sentence> {
+    let more = needed.saturating_sub(ready);
+    match *counts {
+        PodCounts { gated: 0, invalid: 0, .. } => Some(Sentence {
+            text: format!("{ready} of {needed} pods{of} exist"),
+            hint: Some(format!("create {more} more")),
+        }),
+        PodCounts { gated: 0, invalid, .. } if invalid >= more => Some(Sentence {
+            text: format!("{ready} of {needed} required pods{of} can be placed"),
+            hint: None,
+        }),
+        PodCounts { gated, invalid: 0, .. } if gated >= more => Some(Sentence {
+            text: format!("{ready} of {needed} required pods{of} have no scheduling gate"),
+            hint: Some(format!("remove the scheduling gates of {more} more")),
+        }),
+        PodCounts { .. } => None,
+    }
 }
 
 /// When the pods of a group are evicted that runs below its minimum. A negative grace period never ends.
@@ -297,6 +357,9 @@ fn stale_until(since: Option<Timestamp>, grace: Span, now: Timestamp) -> Option<
 }
 
 fn reason(group: &GroupView) -> Option<String> {
+    if let Some(finding) = group.findings.first().filter(|finding| finding.prevents) {
+        return Some(finding.text());
+    }
     if group.is_placeable {
         return Some("the next cycle would place it".to_owned());
     }
@@ -384,6 +447,21 @@ mod tests {
         ] {
             assert_eq!(state(statuses, min), expected, "{statuses:?}");
         }
+    }
+
+    #[test]
+    fn missing_gated_and_invalid_pods_are_distinguished() {
+        let text = |gated, invalid| {
+            let counts = PodCounts { gated, invalid, ..PodCounts::default() };
+            not_ready("", 1, 2, &counts).map(|sentence| sentence.to_string())
+        };
+        assert_eq!(text(0, 0).as_deref(), Some("1 of 2 pods exist; hint: create 1 more"));
+        assert_eq!(
+            text(1, 0).as_deref(),
+            Some("1 of 2 required pods have no scheduling gate; hint: remove the scheduling gates of 1 more")
+        );
+        assert_eq!(text(0, 1).as_deref(), Some("1 of 2 required pods can be placed"));
+        assert_eq!(text(1, 1), None);
     }
 
     #[test]

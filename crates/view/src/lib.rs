@@ -19,9 +19,13 @@ pub mod what_if;
 pub mod why;
 pub mod workload;
 
+mod findings;
 mod missing_queue;
+mod names;
 mod natural_order;
 mod suggestions;
 
+pub use findings::FindingView;
+pub use names::Names;
 pub use natural_order::natural_order;
 pub use reader::{ClusterReader, ClusterView};

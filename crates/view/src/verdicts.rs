@@ -4,7 +4,7 @@ use crate::amounts::{key, named, unit};
 use crate::missing_queue;
 use kai_cache::store::Store;
 use kai_engine::Outcome;
-use kai_engine::explain::{FailedActions, Sentence, failed_actions, plain};
+use kai_engine::explain::{FailedActions, Sentence, failed_actions, is_correction, plain};
 use kai_engine::verdict::{EvictionFailureReason, GroupVerdict, QueueResource, ScenarioRejection, Verdict};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -55,17 +55,31 @@ pub struct Obstacle {
     /// It was found in addition to the leading one.
     pub is_further: bool,
     pub sentence: Sentence,
+    /// The hint says how to correct an object; others say what may help, which only a plan can prove.
+    pub is_correction: bool,
 }
 
-/// The verdicts on all groups that are not completely placed.
+/// The verdicts on all groups that are not completely placed, with all hints: no plan is made that could prove one.
 pub fn pending(outcome: &Outcome) -> Vec<VerdictView> {
-    outcome.verdicts.iter().filter(|verdict| verdict.leading != Verdict::Placed).map(view).collect()
+    let of_group = |verdict: &GroupVerdict| with_hints(verdict, |_| true);
+    outcome.verdicts.iter().filter(|verdict| verdict.leading != Verdict::Placed).map(of_group).collect()
 }
 
+/// A verdict with the hints that say how to correct an object. What else would help is found by planning.
 pub fn view(verdict: &GroupVerdict) -> VerdictView {
+    with_hints(verdict, is_correction)
+}
+
+fn with_hints(verdict: &GroupVerdict, has_hint: impl Fn(&Verdict) -> bool) -> VerdictView {
     let reason = |of: &Verdict| {
         let Sentence { text, hint } = plain(of, &verdict.queue);
-        ReasonView { verdict: name(of), why: text, hint }
+        ReasonView { verdict: name(of), why: text, hint: hint.filter(|_| has_hint(of)) }
+    };
+    let failure = |failed: &FailedActions<'_>| {
+        let failure = eviction_failure(failed);
+        let of_verdict = |of: &&Verdict| matches!(of, Verdict::NoVictims(of) if of.reason == *failed.reason);
+        let verdict = std::iter::once(&verdict.leading).chain(&verdict.further).find(of_verdict);
+        EvictionFailureView { hint: failure.hint.filter(|_| verdict.is_some_and(&has_hint)), ..failure }
     };
     let further = verdict.further.iter().filter(|further| !matches!(further, Verdict::NoVictims(_)));
     VerdictView {
@@ -74,7 +88,7 @@ pub fn view(verdict: &GroupVerdict) -> VerdictView {
         pods: verdict.pending,
         leading: reason(&verdict.leading),
         further: further.map(reason).collect(),
-        no_victims: failed_actions(verdict).iter().map(eviction_failure).collect(),
+        no_victims: failed_actions(verdict).iter().map(failure).collect(),
     }
 }
 
@@ -98,12 +112,21 @@ pub fn obstacles(verdict: &GroupVerdict, store: Option<&Store>) -> Vec<Obstacle>
         let explained = store.and_then(|store| missing_queue::explain(store, &verdict.queue));
         explained.unwrap_or_else(|| plain(of, &verdict.queue))
     };
-    let leading = Some(&verdict.leading).filter(|leading| !is_failure(leading)).map(sentence);
-    let further = verdict.further.iter().filter(|further| !is_failure(further)).map(sentence);
+    let obstacle = |of: &Verdict, is_further| Obstacle {
+        is_further,
+        sentence: sentence(of),
+        is_correction: is_correction(of),
+    };
+    let leading = Some(&verdict.leading).filter(|leading| !is_failure(leading));
+    let further = verdict.further.iter().filter(|further| !is_failure(further));
     let failed = failed_actions(verdict).into_iter().filter(|failed| !is_reported(verdict, failed.reason));
-    let all = leading.into_iter().map(|sentence| Obstacle { is_further: false, sentence });
-    let all = all.chain(further.map(|sentence| Obstacle { is_further: true, sentence }));
-    let all = all.chain(failed.map(|failed| Obstacle { is_further: false, sentence: failed.sentence }));
+    let all = leading.into_iter().map(|of| obstacle(of, false));
+    let all = all.chain(further.map(|of| obstacle(of, true)));
+    let all = all.chain(failed.map(|failed| Obstacle {
+        is_further: false,
+        sentence: failed.sentence,
+        is_correction: false,
+    }));
     let mut seen = BTreeSet::new();
     all.filter(|obstacle| seen.insert(obstacle.sentence.text.clone())).collect()
 }

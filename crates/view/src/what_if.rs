@@ -5,6 +5,7 @@ use crate::evictions::{self, EvictionsView};
 use crate::hints::{HintsView, sentence};
 use crate::reader::ClusterView;
 use crate::verdicts::{self, VerdictView};
+use crate::workload::Workload;
 use kai_engine::input::Key;
 use kai_engine::outcome::{Decision, Outcome};
 use kai_engine::{Cluster, Cycle, Policy};
@@ -39,6 +40,8 @@ pub struct WhatIfView {
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Prediction {
     pub group: String,
+    /// What the user submitted, such as `Job/hello`.
+    pub workload: Workload,
     pub queue: String,
     pub starts: Start,
     pub pods: Vec<PodPlace>,
@@ -46,6 +49,14 @@ pub struct Prediction {
     pub pending: u32,
     pub verdict: Option<VerdictView>,
     pub hints: Option<HintsView>,
+}
+
+impl Prediction {
+    /// `Job team/hello`, or `PodGroup team/train` where nothing owns the pod group.
+    pub fn name(&self) -> String {
+        let namespace = self.group.split('/').next().unwrap_or_default();
+        format!("{} {namespace}/{}", self.workload.kind, self.workload.name)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
@@ -97,7 +108,12 @@ pub fn predict(view: &mut ClusterView, policy: &Policy, question: &Question<'_>)
     for group in question.submitted {
         let mut model = Model { store: &mut view.store, cluster: &mut view.cluster, policy, cycle };
         let hints = hints::find(&mut model, &with, group, effort);
-        submitted.push(prediction(&view.cluster, &with, group, &HintsView::new(&hints)));
+        let workload = view.store.objects().pod_groups.get(group).map(|group| Workload::of(group));
+        let hints = HintsView::new(&hints);
+        submitted.push(Prediction {
+            workload: workload.unwrap_or_else(|| Workload::group(group)),
+            ..prediction(&view.cluster, &with, group, &hints)
+        });
     }
     let placed_with = placed(&view.cluster, &with);
     let other = |of: &BTreeMap<Key, usize>, than: &BTreeMap<Key, usize>| -> Vec<String> {
@@ -141,6 +157,7 @@ fn prediction(cluster: &Cluster, outcome: &Outcome, group: &Key, hints: &HintsVi
     let queue = index.map(|index| cluster.text(cluster.groups[index].queue_name).to_owned());
     Prediction {
         group: group.to_string(),
+        workload: Workload::group(group),
         queue: queue.unwrap_or_default(),
         starts,
         pending: (members.len() - pods.len()) as u32,

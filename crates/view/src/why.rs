@@ -7,6 +7,7 @@ pub use lookup::{Ungrouped, is_type};
 pub use record::{ConditionView, EventView, Record};
 
 use crate::evictions::by_preemptor;
+use crate::findings;
 use crate::groups::{self, GroupView};
 use crate::hints::HintsView;
 use crate::reader::{ClusterReader, ClusterView};
@@ -78,7 +79,7 @@ pub struct ExplainedGroup {
     #[serde(flatten)]
     pub group: GroupView,
     pub plan: Plan,
-    /// What would run it, proven by plans; `None` where nothing is pending.
+    /// What would run it, proven by plans; `None` where nothing is pending, and where objects have to be corrected first.
     pub hints: Option<HintsView>,
     pub record: Record,
     #[serde(skip)]
@@ -130,6 +131,7 @@ pub async fn explain(reader: &mut ClusterReader, api: &Api, wanted: &Wanted) -> 
                 if let GroupExplanation::Group(group) = &mut explained
                     && group.group.verdict.is_some()
                     && !group.group.is_placeable
+                    && !group.group.is_invalid()
                 {
                     group.hints = Some(reader.hints(key));
                 }
@@ -226,8 +228,12 @@ fn pods(view: &ClusterView, group: &Key, decisions: &BTreeMap<Key, String>) -> V
         .map(|pod| {
             let key = cluster.pod_key(*pod);
             let node = cluster.pods[*pod].state.node().map(|node| cluster.text(cluster.nodes[node].name));
+            let status = match cluster.observed_status(*pod) {
+                Status::Gated if findings::is_invalid(&view.store, &key) => "Pending (invalid)",
+                of => status(of),
+            };
             PodView {
-                status: status(cluster.observed_status(*pod)),
+                status,
                 node: node.map(str::to_owned),
                 decision: decisions.get(&key).cloned(),
                 name: key.name,

@@ -1,6 +1,7 @@
 //! What a user submitted: the kind and name of the workload that a pod group belongs to, and types as users write them.
 
 use kai_cache::object::PodGroup;
+use kai_engine::input::Key;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use std::fmt;
@@ -34,6 +35,11 @@ impl Workload {
             None => ("PodGroup".to_owned(), group.metadata.name.clone().unwrap_or_default()),
         };
         Self { kind, name }
+    }
+
+    /// A pod group that nothing owns.
+    pub(crate) fn group(key: &Key) -> Self {
+        Self { kind: "PodGroup".to_owned(), name: key.name.clone() }
     }
 
     /// Nothing owns the pod group: its name is that of the workload.

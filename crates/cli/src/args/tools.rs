@@ -65,12 +65,17 @@ pub(crate) enum Subject {
     Why,
     WhatIf,
     Version,
+    Plan,
+    Simulate,
+    Lint,
+    Group,
+    Migrate,
 }
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXIT_CODES)]
 pub(crate) struct Schema {
-    /// The command; `usage` is `kai queues --usage`.
+    /// The command; `usage` is `kai queues --usage`, `migrate` is `kai migrate check`.
     #[arg(value_enum, value_name = "COMMAND")]
     pub(crate) subject: Subject,
 }

@@ -116,6 +116,7 @@ pub(crate) struct Up {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Exit codes: 0 it has been stopped, or did not run; 2 error: it cannot be stopped.")]
 pub(crate) struct Down {
     /// Kubeconfig of the cluster, as it was given to `kai up`; default: as for `kai up`.
     #[arg(long, value_name = "FILE")]

@@ -1,20 +1,21 @@
 //! Findings, and their form for code scanning.
 
 use crate::documents::Document;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Level {
+pub(crate) enum Level {
     Error,
     Warning,
 }
 
 /// A problem of one object.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(super) struct Finding {
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, JsonSchema, Serialize)]
+pub(crate) struct Finding {
     pub(super) file: String,
     /// Where the document of the object begins, from 1.
     pub(super) line: usize,

@@ -3,7 +3,8 @@
 use super::finding::{Finding, Level};
 use super::gangs::{self, Pool};
 use crate::documents::Document;
-use kai_admission::{pod, spelling};
+use kai_admission::pod;
+use kai_api::spelling;
 use kai_api::well_known::{annotation, label, name, priority_class, resource};
 use kai_object as object;
 use serde_json::{Value, json};

@@ -6,13 +6,16 @@ use kai_engine::input::Key;
 use kai_engine::outcome::{Decision, Outcome};
 use kai_engine::verdict::QueueResource;
 use kai_view::amounts::unit;
-use kai_view::{evictions, verdicts};
+use kai_view::evictions::{self, EvictionsView};
+use kai_view::verdicts::{self, VerdictView};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-#[derive(Debug, Serialize)]
-pub(super) struct Summary {
+/// Times, counts, evictions and pending pod groups of a cycle.
+#[derive(Debug, JsonSchema, Serialize)]
+pub(crate) struct Summary {
     now: String,
     load_ms: f64,
     open_ms: f64,
@@ -28,15 +31,19 @@ pub(super) struct Summary {
     /// Pending pods that were bound or pipelined.
     placed_pending: usize,
     /// GPUs of these pods.
+    #[schemars(with = "f64")]
     placed_gpus: Value,
     /// GPUs of pods that were evicted and not placed elsewhere.
+    #[schemars(with = "f64")]
     lost_gpus: Value,
     max_rss_mb: f64,
     outcome_hash: String,
     verdicts: BTreeMap<&'static str, usize>,
-    /// See [`kai_view::evictions`].
+    /// The keys are sorted at every level.
+    #[schemars(with = "Vec<EvictionsView>")]
     evictions: Vec<Value>,
-    /// See [`kai_view::verdicts`].
+    /// The keys are sorted at every level.
+    #[schemars(with = "Vec<VerdictView>")]
     pending: Vec<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     findings: Option<Vec<String>>,

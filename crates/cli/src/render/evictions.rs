@@ -5,6 +5,7 @@ use kai_engine::Outcome;
 use kai_engine::explain::rule;
 use kai_engine::outcome::{EvictionReason, QueueChange};
 use kai_engine::verdict::QueueResource;
+use kai_view::Names;
 use kai_view::amounts::RESOURCES;
 use kai_view::evictions::{ActionEvictions, Victims, by_preemptor};
 use std::collections::BTreeMap;
@@ -15,12 +16,12 @@ const PODS_MAX: usize = 4;
 const GROUPS_MAX: usize = 4;
 
 /// One row per victim group and rule; `None` without evictions.
-pub(super) fn table(outcome: &Outcome) -> Option<String> {
+pub(super) fn table(outcome: &Outcome, names: Names<'_>) -> Option<String> {
     let mut rows = Vec::new();
     for evictions in by_preemptor(outcome) {
-        let mut head = [preemptor(&evictions), evictions.action.to_owned()];
+        let mut head = [preemptor(&evictions, names), evictions.action.to_owned()];
         for (reason, victims) in by_reason(&evictions) {
-            for [groups, pods] in victim_rows(&victims) {
+            for [groups, pods] in victim_rows(&victims, names) {
                 let [preemptor, action] = std::mem::take(&mut head);
                 rows.push([preemptor, action, groups, pods, reason.clone()]);
             }
@@ -45,8 +46,9 @@ fn by_reason<'a>(evictions: &'a ActionEvictions<'a>) -> Vec<(String, Vec<&'a Vic
 }
 
 /// A row per group; one for all where there are many.
-fn victim_rows(victims: &[&Victims<'_>]) -> Vec<[String; 2]> {
-    let group = |victims: &Victims<'_>| victims.group.map_or_else(|| "–".to_owned(), ToString::to_string);
+fn victim_rows(victims: &[&Victims<'_>], names: Names<'_>) -> Vec<[String; 2]> {
+    let group =
+        |victims: &Victims<'_>| victims.group.map_or_else(|| "–".to_owned(), |group| names.group(group));
     if victims.len() <= GROUPS_MAX {
         return victims.iter().map(|victims| [group(victims), pods(victims)]).collect();
     }
@@ -55,10 +57,10 @@ fn victim_rows(victims: &[&Victims<'_>]) -> Vec<[String; 2]> {
 }
 
 /// The queues of reclaimers and victims; `None` where no rule compared queues.
-pub(super) fn queue_changes(outcome: &Outcome) -> Option<String> {
+pub(super) fn queue_changes(outcome: &Outcome, names: Names<'_>) -> Option<String> {
     let mut rows = Vec::new();
     for evictions in by_preemptor(outcome) {
-        let mut preemptor = preemptor(&evictions);
+        let mut preemptor = preemptor(&evictions, names);
         for (change, role) in evictions.queue_changes() {
             let mut head = [std::mem::take(&mut preemptor), change.queue.clone(), role.name().to_owned()];
             for resource in RESOURCES.into_iter().filter(|resource| is_shown(change, *resource)) {
@@ -90,8 +92,8 @@ fn is_shown(change: &QueueChange, resource: QueueResource) -> bool {
     }
 }
 
-fn preemptor(evictions: &ActionEvictions<'_>) -> String {
-    evictions.preemptor.map_or_else(|| "–".to_owned(), ToString::to_string)
+fn preemptor(evictions: &ActionEvictions<'_>, names: Names<'_>) -> String {
+    evictions.preemptor.map_or_else(|| "–".to_owned(), |group| names.group(group))
 }
 
 /// The names without the namespace, which is that of the group.

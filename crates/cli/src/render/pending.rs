@@ -2,19 +2,21 @@
 
 use kai_engine::Outcome;
 use kai_engine::verdict::{GroupVerdict, Verdict};
+use kai_view::Names;
 use kai_view::verdicts::{Obstacle, obstacles};
 
 /// One row per group that is not completely placed; `None` without any.
-pub(super) fn table(outcome: &Outcome) -> Option<String> {
-    of(&outcome.verdicts)
+pub(super) fn table(outcome: &Outcome, names: Names<'_>) -> Option<String> {
+    of(&outcome.verdicts, names)
 }
 
-pub(crate) fn of(verdicts: &[GroupVerdict]) -> Option<String> {
+pub(crate) fn of(verdicts: &[GroupVerdict], names: Names<'_>) -> Option<String> {
     let rows = verdicts
         .iter()
         .filter(|verdict| verdict.leading != Verdict::Placed)
         .map(|verdict| {
-            [verdict.group.to_string(), verdict.queue.clone(), verdict.pending.to_string(), reasons(verdict)]
+            let reasons = names.replaced(&reasons(verdict));
+            [names.group(&verdict.group), verdict.queue.clone(), verdict.pending.to_string(), reasons]
         })
         .collect();
     super::table(["GROUP", "QUEUE", "PODS", "REASON"], rows)
@@ -24,7 +26,7 @@ pub(crate) fn of(verdicts: &[GroupVerdict]) -> Option<String> {
 fn reasons(verdict: &GroupVerdict) -> String {
     let mut lines = Vec::new();
     let mut has_hint = false;
-    for Obstacle { is_further, sentence } in obstacles(verdict, None) {
+    for Obstacle { is_further, sentence, .. } in obstacles(verdict, None) {
         lines.push(if is_further { format!("also: {}", sentence.text) } else { sentence.text });
         if let Some(hint) = sentence.hint.filter(|_| !has_hint && !is_further) {
             lines.push(format!("hint: {hint}"));

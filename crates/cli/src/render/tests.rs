@@ -1,6 +1,5 @@
 //! A complete outcome as tables.
 
-use super::outcome;
 use insta::assert_snapshot;
 use kai_engine::input::Key;
 use kai_engine::outcome::{Bind, Cause, Decision, EvictionReason, Outcome, QueueChange, QueueReport};
@@ -11,6 +10,10 @@ use kai_engine::verdict::{
 
 fn key(name: &str) -> Key {
     Key::new("lab", name)
+}
+
+fn outcome(outcome: &Outcome) -> String {
+    super::outcome(outcome, kai_view::Names::default())
 }
 
 fn bind(pod: &str, node: &str, gpus: u32, hundredths: u32, groups: &[&str]) -> Decision {

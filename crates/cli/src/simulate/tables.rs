@@ -23,7 +23,12 @@ pub(super) fn text(simulated: &Simulated) -> String {
     );
     section(&mut text, "Waiting times", waiting(report).as_deref(), "No pod groups were submitted");
     section(&mut text, "Groups", groups(report).as_deref(), "No pod groups were submitted");
-    section(&mut text, "Pending", pending::of(&report.pending).as_deref(), "No pending pod groups");
+    section(
+        &mut text,
+        "Pending",
+        pending::of(&report.pending, kai_view::Names::default()).as_deref(),
+        "No pending pod groups",
+    );
     format!("{}\n\n{text}", heading(simulated))
 }
 

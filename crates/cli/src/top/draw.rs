@@ -94,6 +94,7 @@ fn footer(area: Rect, buffer: &mut Buffer, state: &State) {
     }
     let several = state.panes.len() > 1;
     let keys: &[(&str, &str)] = match (&state.page, state.focused()) {
+        (Some(_), _) if state.is_text => &[("↑↓", "scroll")],
         (Some(_), _) => &[("↑↓", "scroll"), ("esc", "back")],
         (None, PaneKind::Queues) => {
             &[("s", "sort"), ("r", "resource"), ("/", "filter"), ("enter", "its groups")]
@@ -106,7 +107,8 @@ fn footer(area: Rect, buffer: &mut Buffer, state: &State) {
     let tab = [("tab", "pane")];
     let tab: &[(&str, &str)] = if several && state.page.is_none() { &tab } else { &[] };
     let mut left = usize::from(area.width).saturating_sub(Line::from(spans.clone()).width());
-    for (key, what) in [("q", "quit"), ("?", "help")].iter().chain(tab).chain(keys) {
+    let help: &[(&str, &str)] = if state.is_text { &[] } else { &[("?", "help")] };
+    for (key, what) in [("q", "quit")].iter().chain(help).chain(tab).chain(keys) {
         let length = key.chars().count() + what.chars().count() + 3;
         if length > left {
             break;

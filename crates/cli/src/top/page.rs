@@ -42,11 +42,12 @@ pub(super) struct Page {
 impl Page {
     /// Text as commands print it; bold headings stay bold.
     pub(super) fn text(title: String, text: &str) -> Self {
-        let line = |line: &str| {
-            let is_bold = line.contains("\u{1b}[1m");
-            (anstream::adapter::strip_str(line).to_string(), is_bold)
-        };
-        Self { title, lines: text.lines().map(line).collect(), offset: 0, drawn: (0, 0), explains: None }
+        Self { title, lines: lines(text), offset: 0, drawn: (0, 0), explains: None }
+    }
+
+    /// Another text at the same place.
+    pub(super) fn set_text(&mut self, text: &str) {
+        self.lines = lines(text);
     }
 
     pub(super) fn help() -> Self {
@@ -57,8 +58,8 @@ impl Page {
         page
     }
 
-    pub(super) fn explanation(group: &str, text: &str) -> Self {
-        Self { explains: Some(group.to_owned()), ..Self::text(format!("kai why {group}"), text) }
+    pub(super) fn explanation(group: &str, title: &str, text: &str) -> Self {
+        Self { explains: Some(group.to_owned()), ..Self::text(title.to_owned(), text) }
     }
 
     /// Takes the text of a page that is open, where it has been scrolled to.
@@ -104,6 +105,15 @@ impl Page {
         let (visible, all) = self.drawn;
         (all > visible).then(|| format!("{}–{} of {all}", self.offset + 1, (self.offset + visible).min(all)))
     }
+}
+
+/// Text without styles, and whether each line is bold.
+fn lines(text: &str) -> Vec<(String, bool)> {
+    let line = |line: &str| {
+        let is_bold = line.contains("\u{1b}[1m");
+        (anstream::adapter::strip_str(line).to_string(), is_bold)
+    };
+    text.lines().map(line).collect()
 }
 
 /// Breaks a line between words; what follows is indented as the line is. Widths are in characters.

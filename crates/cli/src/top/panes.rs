@@ -196,9 +196,9 @@ pub(super) fn gpus(overview: &Overview) -> (String, usize) {
     (amount::text(QueueResource::Gpu, used), nodes.iter().map(|node| node.gpus.total).sum())
 }
 
-/// A group by the workload that a user submitted: `team/hello`.
+/// A group by the workload that a user submitted, with its namespace: `team/Job/hello`.
 pub(super) fn workload(group: &GroupView) -> String {
-    format!("{}/{}", group.key.namespace, group.workload.name)
+    format!("{}/{}", group.key.namespace, group.workload)
 }
 
 /// Some of its pods are not placed.
@@ -226,7 +226,8 @@ fn groups(overview: &Overview, state: &State) -> Pane {
         Row {
             key: group.key.to_string(),
             cells: vec![
-                Cell::from(workload(group)),
+                Cell::from(group.key.namespace.clone()),
+                Cell::from(group.workload.to_string()),
                 Cell::from(group.queue.clone()),
                 Cell::from(group.priority_class.clone().unwrap_or_else(|| group.priority.to_string())),
                 Cell::from(Line::styled(group.state.name(), state)),
@@ -238,6 +239,7 @@ fn groups(overview: &Overview, state: &State) -> Pane {
         }
     };
     let columns = vec![
+        Column::text("NAMESPACE", 2),
         Column::text("GROUP", 0),
         Column::text("QUEUE", 3),
         Column::text("PRIORITY", 6),
@@ -245,7 +247,7 @@ fn groups(overview: &Overview, state: &State) -> Pane {
         Column::number("RUN/MIN", 4),
         Column::number("PODS", 7),
         Column::number("AGE", 5),
-        Column::rest("REASON", 0, 36, u16::MAX),
+        Column::rest("REASON", 0, 30, u16::MAX),
     ];
     let waiting = all.iter().filter(|group| is_waiting(group)).count();
     let title = if state.pending_only {

@@ -50,6 +50,8 @@ pub(crate) struct State {
     /// A filter that is being typed.
     pub(super) input: Option<String>,
     pub(super) page: Option<Page>,
+    /// There are no panes: the page is the text of a command.
+    pub(super) is_text: bool,
     /// The last thing that the user should know.
     pub(super) notice: Option<String>,
 }
@@ -95,6 +97,12 @@ impl State {
         Self { names, ..Self::new("kai nodes", vec![PaneKind::Nodes]) }
     }
 
+    /// The text of a command, which is given later; `of` is what it is about.
+    pub(crate) fn text(title: &'static str, of: &str) -> Self {
+        let page = Some(Page::text(of.to_owned(), ""));
+        Self { page, is_text: true, ..Self::new(title, Vec::new()) }
+    }
+
     fn new(title: &'static str, panes: Vec<PaneKind>) -> Self {
         Self {
             title,
@@ -108,6 +116,7 @@ impl State {
             names: Vec::new(),
             input: None,
             page: None,
+            is_text: false,
             notice: None,
         }
     }
@@ -150,9 +159,13 @@ impl State {
             return Action::None;
         }
         if let Some(page) = &mut self.page {
-            if !page.press(key) {
-                self.page = None;
+            if page.press(key) {
+                return Action::None;
             }
+            if self.is_text {
+                return Action::Quit;
+            }
+            self.page = None;
             return Action::None;
         }
         match key.code {

@@ -1,5 +1,7 @@
 //! The screen as text at several sizes, keys, and that stale data are shown as stale.
 
+mod picture;
+
 use super::*;
 use kai_cache::object::{Node, Pod, PodGroup, Queue};
 use kai_cache::{Settings, Store};
@@ -196,9 +198,13 @@ fn selection_follows_its_object_and_enter_explains_it() {
     overview.groups.groups.retain(|group| group.key.name != "finetune-with-a-long-name");
     screen(&overview, &mut state, 80, 24);
     assert_eq!(press(&mut state, &overview, KeyCode::Enter), selected, "it is the first row now");
-    state.page = Some(Page::explanation("team/segmentation", "\u{1b}[1mReason\u{1b}[0m\nthe text"));
+    state.page = Some(Page::explanation(
+        "team/segmentation",
+        "kai why -n team PodGroup/segmentation",
+        "\u{1b}[1mReason\u{1b}[0m\nthe text",
+    ));
     let text = screen(&overview, &mut state, 80, 24);
-    assert!(text.contains("kai why team/segmentation") && text.contains("the text"), "{text}");
+    assert!(text.contains("kai why -n team PodGroup/segmentation") && text.contains("the text"), "{text}");
     press(&mut state, &overview, KeyCode::Esc);
     assert!(state.page.is_none());
     assert_eq!(press(&mut state, &overview, KeyCode::Char('q')), Action::Quit);

@@ -316,7 +316,9 @@ fn welcome(kubeconfig: &Path, deployed: &[(&str, String)], args: &args::Up) -> S
         text,
         "\nUse it from another terminal, after `export KUBECONFIG={}`:\n  \
            kubectl run hello --image=busybox --overrides='{{\"spec\":{{\"schedulerName\":\"kai-scheduler\"}}}}'\n  \
-           kubectl get podgroups,bindrequests\n\n\
+           kubectl get podgroups,bindrequests\n  \
+           kai jobs -A\n  \
+           kai why hello\n\n\
          Press Ctrl-C to stop.\n",
         kubeconfig.display()
     )
@@ -378,6 +380,17 @@ mod tests {
 
     fn manifest(kind: kai_runtime::ResourceKind, namespace: &str, name: &str) -> Manifest {
         Manifest::new(kind, json!({"metadata": {"name": name, "namespace": namespace}}))
+    }
+
+    #[test]
+    fn welcome_names_our_own_commands() {
+        let typed = ["kai", "up", "--for-real", "c"].map(std::ffi::OsString::from);
+        let parsed = args::Args::read(typed).expect("it is valid");
+        let args::Command::Up(up) = parsed.command else { panic!("it is another command") };
+        let text = welcome(Path::new("c"), &[], &up);
+        for command in ["export KUBECONFIG=c", "\n  kai jobs -A\n", "\n  kai why hello\n"] {
+            assert!(text.contains(command), "{text}");
+        }
     }
 
     #[test]

@@ -3,13 +3,13 @@
 use super::age::age;
 use super::connection::Connection;
 use super::selection::{WorkloadName, namespace, selected};
-use super::{Extent, Rendered, workload_names};
+use super::{Extent, Rendered};
 use crate::args;
 use crate::render::{Cell, table_with};
 use anyhow::{Result, bail};
 use kai_scheduler::resources::POD_GROUP;
-use kai_view::ClusterView;
 use kai_view::groups::{self, GroupState, GroupView, TimeLimitView};
+use kai_view::{ClusterView, Names};
 use std::collections::BTreeMap;
 
 /// The type of `-o name`.
@@ -116,7 +116,7 @@ impl Columns {
             let placed = group.counts.placed.to_string();
             all.extend([group.key.name.as_str().into(), preemptible.into(), placed.into()]);
         }
-        all.push(workload_names::replaced(&reason, view).into());
+        all.push(Names::of(view.store.objects()).replaced(&reason).into());
         all
     }
 }

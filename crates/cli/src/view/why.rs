@@ -1,9 +1,9 @@
 //! `kai why`: the verdict on a pod group with every obstacle, the planned decisions, conditions and events.
 
+use super::Rendered;
 use super::age::age;
 use super::connection::Connection;
 use super::selection::{namespace, selected};
-use super::{Rendered, workload_names};
 use crate::args;
 use crate::render::{section, table};
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -16,7 +16,7 @@ use kai_view::why::{
     self, ConditionView, Error, EventView, ExplainedGroup, GroupExplanation, PodView, Record, Wanted, WhyView,
 };
 use kai_view::workload::is_type_of;
-use kai_view::{ClusterReader, ClusterView};
+use kai_view::{ClusterReader, ClusterView, Names};
 use std::fmt::Write as _;
 
 pub(crate) async fn render(
@@ -58,7 +58,7 @@ pub(crate) async fn explanation(
         WhyView::Groups { groups, .. } => groups.iter().map(type_and_name).collect(),
         WhyView::Pod { pod, .. } => vec![format!("pod/{}", pod.rsplit('/').next().unwrap_or(pod))],
     };
-    Rendered::new(workload_names::replaced(&text, reader.view()), &model, names)
+    Rendered::new(Names::of(reader.view().store.objects()).replaced(&text), &model, names)
 }
 
 fn type_and_name(group: &GroupExplanation) -> String {
@@ -148,7 +148,8 @@ fn group_text(explained: &ExplainedGroup, now: Timestamp) -> String {
         )
         .expect("writing to a string");
     }
-    section(&mut text, "Reason", &reasons(group));
+    let never = hints.as_ref().and_then(|hints| hints.never.as_deref());
+    section(&mut text, "Reason", &reasons(group, never));
     if let Some(hints) = hints {
         append_hints(&mut text, hints);
     }
@@ -166,10 +167,10 @@ fn group_text(explained: &ExplainedGroup, now: Timestamp) -> String {
     text
 }
 
-/// What would run a group, each proven by a plan.
+/// What would run a group, each proven by a plan. That it can never fit is a reason, which comes before.
 pub(crate) fn append_hints(text: &mut String, hints: &HintsView) {
-    let mut lines: Vec<String> = hints.never.iter().cloned().collect();
-    lines.extend(hints.hints.iter().enumerate().map(|(index, hint)| hint_text(index + 1, hint)));
+    let of_each = |(index, hint): (usize, &HintView)| hint_text(index + 1, hint);
+    let mut lines: Vec<String> = hints.hints.iter().enumerate().map(of_each).collect();
     if hints.incomplete {
         lines.push("further changes were not tried, since a plan of this cluster takes long".to_owned());
     }
@@ -227,25 +228,43 @@ fn headline(group: &GroupView, now: Timestamp) -> String {
             workload.kind, group.key.namespace, workload.name, group.key.name
         )
     };
+    let pods = if counts.pods < group.min && group.verdict.is_some() {
+        let missing = group.min - counts.pods;
+        format!(
+            "minMember {min}, {} of {min} pods exist; create {missing} more",
+            counts.pods,
+            min = group.min
+        )
+    } else {
+        format!("minMember {} of {} pods", group.min, counts.pods)
+    };
     format!(
-        "{what} in queue `{}`, priority {}, {preemptibility}\n{}; minMember {} of {} pods: {}; created {} ago\n",
+        "{what} in queue `{}`, priority {}, {preemptibility}\n{}; {pods}: {}; created {} ago\n",
         group.queue,
         group.priority_text(),
         group.state.name(),
-        group.min,
-        counts.pods,
         parts.join(", "),
         age(group.created_at, now),
     )
 }
 
-/// Every obstacle with its hint, or that there is none.
-fn reasons(group: &GroupView) -> String {
+/// What is invalid, why the group can never run, and every obstacle, or that there is none.
+fn reasons(group: &GroupView, never: Option<&str>) -> String {
     let mut lines = Vec::new();
+    let (errors, warnings): (Vec<_>, Vec<_>) = group.findings.iter().partition(|finding| finding.prevents);
+    for finding in errors {
+        lines.push(finding.text());
+        lines.push(format!("  hint: {}", finding.hint));
+    }
+    // Where an object has to be corrected, that says why waiting does not help.
+    let is_correction = group.obstacles.first().is_some_and(|first| first.is_correction);
+    let never = never.filter(|_| !is_correction);
+    lines.extend(never.map(str::to_owned));
+    let is_said = |text: &str| never.is_some_and(|never| never.ends_with(text));
     if group.is_placeable {
         lines.push("no obstacle: the next cycle would place it".to_owned());
     } else if group.verdict.is_some() {
-        for obstacle in &group.obstacles {
+        for obstacle in group.obstacles.iter().filter(|obstacle| !is_said(&obstacle.sentence.text)) {
             let prefix = if obstacle.is_further { "also: " } else { "" };
             lines.push(format!("{prefix}{}", obstacle.sentence.text));
             lines.extend(obstacle.sentence.hint.as_ref().map(|hint| format!("  hint: {hint}")));
@@ -257,6 +276,10 @@ fn reasons(group: &GroupView) -> String {
         if !lines.contains(eviction) {
             lines.push(eviction.clone());
         }
+    }
+    for finding in warnings {
+        lines.push(format!("also: {}", finding.text()));
+        lines.push(format!("  hint: {}", finding.hint));
     }
     lines.join("\n")
 }

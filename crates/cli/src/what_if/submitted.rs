@@ -21,6 +21,9 @@ use std::collections::BTreeSet;
 
 /// The random end of the name of a pod that is not created.
 const RANDOM: &str = "-xxxxx";
+/// Kinds without pods that workloads refer to.
+const REFERENCED: [&str; 5] =
+    ["Karta", "TrainingRuntime", "ClusterTrainingRuntime", "WorkflowTemplate", "ClusterWorkflowTemplate"];
 /// Maximum pods of all manifests.
 const PODS_MAX: u32 = 100_000;
 
@@ -80,12 +83,34 @@ pub(super) fn read(manifests: &[Document], namespace: &str, view: &ClusterView) 
             submitted.add(group, number, view)?;
         }
     }
+    // An object that is not planned must not seem to be.
+    let is_planned = |at: usize| {
+        report.groups.iter().map(|group| group.object).any(|of| of == at)
+            || report.notes.iter().any(|note| note.object == at)
+    };
+    let unknown: Vec<usize> = manifests
+        .iter()
+        .enumerate()
+        .filter(|(at, manifest)| is_custom(manifest) && !is_planned(*at))
+        .map(|(at, _)| at)
+        .collect();
     if !manifests.is_empty() && submitted.changes.is_empty() {
-        bail!(
-            "the manifests have neither workloads of `{}` nor objects that it reads",
-            settings.scheduler_name
-        );
+        let scheduler = &settings.scheduler_name;
+        match unknown.first() {
+            Some(first) => bail!(
+                "{}: which pods a {} has is not known, so nothing can be planned; hint: add one of its pods with the \
+                 `ownerReferences` that it has in the cluster, or its PodGroup and pods",
+                place(*first),
+                manifests.get(*first).map_or("object", Document::kind)
+            ),
+            None => bail!(
+                "the manifests have neither workloads of `{scheduler}` nor objects that it reads; hint: workloads have \
+                 `schedulerName: {scheduler}` in their pod templates"
+            ),
+        }
     }
+    let left_out = |at: usize| format!("{}: its kind is not known, and it is left out", place(at));
+    submitted.notes.extend(unknown.into_iter().map(left_out));
     Ok(submitted)
 }
 
@@ -157,6 +182,14 @@ fn default_requests(container: &mut Value) {
     for (name, limit) in limits {
         requests.entry(name).or_insert(limit);
     }
+}
+
+/// Whether an object is of a custom resource that the scheduler does not read.
+fn is_custom(manifest: &Document) -> bool {
+    let api_version = object::str_at(&manifest.object, "/apiVersion");
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    let is_ours = ["scheduling.run.ai", "kai.scheduler"].contains(&group);
+    group.contains('.') && !group.ends_with(".k8s.io") && !is_ours && !REFERENCED.contains(&manifest.kind())
 }
 
 /// An object that the scheduler reads as it is; none for workloads and other kinds.

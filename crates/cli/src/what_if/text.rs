@@ -3,18 +3,21 @@
 use crate::render::{self, amount, section, table};
 use crate::view::why::append_hints;
 use kai_engine::Outcome;
+use kai_engine::input::Key;
+use kai_view::Names;
 use kai_view::amounts::RESOURCES;
 use kai_view::what_if::{PodPlace, Prediction, QueueChange, Start, WhatIfView};
 
-pub(super) fn render(answer: &WhatIfView, outcome: &Outcome) -> String {
+pub(super) fn render(answer: &WhatIfView, outcome: &Outcome, names: Names<'_>) -> String {
     let mut text = String::new();
     if !answer.changes.is_empty() {
         section(&mut text, "Changes", &answer.changes.join("\n"));
     }
     for group in &answer.submitted {
-        prediction(&mut text, group);
+        let is_one_of_several = answer.submitted.iter().filter(|of| of.name() == group.name()).count() > 1;
+        prediction(&mut text, group, is_one_of_several);
     }
-    if let Some(evictions) = render::evictions(outcome) {
+    if let Some(evictions) = render::evictions(outcome, names) {
         section(&mut text, "Evictions", &evictions);
     }
     for (heading, groups) in [
@@ -22,7 +25,11 @@ pub(super) fn render(answer: &WhatIfView, outcome: &Outcome) -> String {
         ("Pod groups that would no longer start", &answer.no_longer_starts),
     ] {
         if !groups.is_empty() {
-            section(&mut text, heading, &groups.join("\n"));
+            let named = |group: &String| match group.split_once('/') {
+                Some((namespace, name)) => names.group(&Key::new(namespace, name)),
+                None => group.clone(),
+            };
+            section(&mut text, heading, &groups.iter().map(named).collect::<Vec<_>>().join("\n"));
         }
     }
     let rows: Vec<[String; 7]> = answer.queues.iter().flat_map(queue_rows).collect();
@@ -30,10 +37,10 @@ pub(super) fn render(answer: &WhatIfView, outcome: &Outcome) -> String {
     if let Some(queues) = table(headings, rows) {
         section(&mut text, "Queues: allocated now, and after a cycle without and with the changes", &queues);
     }
-    text
+    names.replaced(&text)
 }
 
-fn prediction(text: &mut String, group: &Prediction) {
+fn prediction(text: &mut String, group: &Prediction, is_one_of_several: bool) {
     let starts = match group.starts {
         Start::Now => "would start now",
         Start::AfterTerminations => "would start when evicted or terminating pods have ended",
@@ -43,8 +50,12 @@ fn prediction(text: &mut String, group: &Prediction) {
     if group.pending > 0 && group.starts != Start::Not {
         lines.push(format!("{} of its pods would stay pending", group.pending));
     }
+    let never = group.hints.as_ref().and_then(|hints| hints.never.as_deref());
+    lines.extend(never.map(str::to_owned));
     if let Some(verdict) = group.verdict.as_ref().filter(|_| group.pending > 0) {
-        lines.push(verdict.leading.why.clone());
+        if never.is_none_or(|never| !never.ends_with(&verdict.leading.why)) {
+            lines.push(verdict.leading.why.clone());
+        }
         lines.extend(verdict.further.iter().map(|further| format!("also: {}", further.why)));
     }
     let row = |pod: &PodPlace| {
@@ -52,7 +63,11 @@ fn prediction(text: &mut String, group: &Prediction) {
         [pod.pod.clone(), pod.node.clone(), what.to_owned()]
     };
     lines.extend(table(["POD", "NODE", "HOW"], group.pods.iter().map(row).collect()));
-    section(text, &format!("Pod group {}", group.group), &lines.join("\n"));
+    let mut heading = group.name();
+    if is_one_of_several && !group.workload.is_pod_group() {
+        heading = format!("{heading}, pod group {}", group.group);
+    }
+    section(text, &heading, &lines.join("\n"));
     if let Some(hints) = &group.hints {
         append_hints(text, hints);
     }

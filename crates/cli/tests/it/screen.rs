@@ -137,6 +137,13 @@ async fn screen_leaves_the_terminal_as_it_was() {
     nodes.press("\u{3}");
     nodes.assert_restored().await;
 
+    // What panes have no filter for is a text.
+    let mut why = InTerminal::start(&["why", "queue/default-queue", "--watch"], &kubeconfig);
+    why.wait_for("kai why").await;
+    why.wait_for("`default-queue`").await;
+    why.press("q");
+    why.assert_restored().await;
+
     let queues = InTerminal::start(&["queues", "-w"], &kubeconfig);
     queues.wait_for("default-queue").await;
     let pid = queues.child.id().to_string();
@@ -147,11 +154,15 @@ async fn screen_leaves_the_terminal_as_it_was() {
 #[tokio::test(flavor = "multi_thread")]
 async fn screen_says_since_when_the_data_of_a_lost_server_are_stale() {
     let (cluster, kubeconfig) = cluster("stale").await;
-    let mut top = InTerminal::start(&["top"], &kubeconfig);
+    let top = InTerminal::start(&["top"], &kubeconfig);
+    let text = InTerminal::start(&["queues", "default-queue", "--watch"], &kubeconfig);
     top.wait_for("Pending groups").await;
+    text.wait_for("SHARE").await;
     cluster.stop().await;
-    top.wait_for("STALE since").await;
-    top.wait_for("have not been watched").await;
-    top.press("q");
-    top.assert_restored().await;
+    for mut screen in [top, text] {
+        screen.wait_for("STALE since").await;
+        screen.wait_for("have not been watched").await;
+        screen.press("q");
+        screen.assert_restored().await;
+    }
 }

@@ -36,6 +36,13 @@ impl TestCluster {
         Self { cluster, kubeconfig: path.to_str().expect("the path is plain").to_owned() }
     }
 
+    /// With definitions and default queues, and nothing that writes.
+    pub(crate) async fn installed(name: &str) -> Self {
+        let test = Self::bare(name).await;
+        install::install(test.cluster.api()).await.expect("it is installed");
+        test
+    }
+
     /// With definitions, default queues and all components.
     pub(crate) async fn with_components(name: &str) -> Self {
         let mut test = Self::bare(name).await;
@@ -293,7 +300,11 @@ async fn why_accepts_the_name_of_a_workload() {
     .await;
     let text = test.output(&["why", "default/batch"]).await;
     assert!(text.starts_with("Job `default/batch`, pod group `pg-batch-"), "{text}");
-    assert!(text.contains("hint: "), "{text}");
+    let never = "it would not run even without other pod groups: pod `default/batch-";
+    assert!(
+        text.contains(never) && text.contains("it requests 5 GPUs") && !text.contains("hint: "),
+        "{text}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -393,6 +404,44 @@ async fn watch_prints_changes_until_it_is_interrupted() {
     assert!(sent.expect("kill runs").success());
     let status = tokio::task::spawn_blocking(move || watching.child.wait().expect("it is our child"));
     assert_eq!(status.await.expect("it does not panic").code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn watch_in_a_pipe_says_since_when_its_text_is_stale() {
+    let test = TestCluster::installed("watch-lost").await;
+    test.group("waiting").await;
+    let mut command = test.command(&["jobs", "--watch"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+    let mut watching = Watching { child };
+    let mut out = BufReader::new(watching.child.stdout.take().expect("it is piped"));
+    let mut errors = BufReader::new(watching.child.stderr.take().expect("it is piped")).lines();
+    let first = tokio::task::spawn_blocking(move || {
+        let mut first = String::new();
+        while !first.contains("PodGroup/waiting") {
+            assert!(out.read_line(&mut first).expect("the pipe is there") > 0, "{first}");
+        }
+        (first, out)
+    });
+    let (first, out) = first.await.expect("no panic");
+    let TestCluster { cluster, .. } = test;
+    cluster.stop().await;
+    let said = tokio::task::spawn_blocking(move || {
+        errors.find_map(|line| {
+            let line = line.expect("the pipe is there");
+            line.contains("what is shown is stale since ").then_some(line)
+        })
+    });
+    let said = said.await.expect("no panic").expect("it says so");
+    assert!(
+        said.starts_with("warning: what is shown is stale since 2") && said.contains("not been watched"),
+        "{said}"
+    );
+    // Longer than until the next plan that would be made for the sake of time.
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    drop(watching);
+    let rest = tokio::task::spawn_blocking(move || std::io::read_to_string(out)).await.expect("no panic");
+    let printed = first + &rest.expect("it is text");
+    assert_eq!(printed.matches("PodGroup/waiting").count(), 1, "nothing is printed again: {printed}");
 }
 
 #[track_caller]

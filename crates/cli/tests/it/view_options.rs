@@ -251,8 +251,37 @@ fn violations(value: &Value, schema: &Value, root: &Value, place: &str) -> Vec<S
 }
 
 #[test]
+fn output_of_commands_on_files_is_as_their_schemas_say() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let example = |name: &str| folder.join("examples").join(name).display().to_string();
+    let (urgent, job) = (example("what-if-urgent.yaml"), example("what-if-job.yaml"));
+    for (schema, args) in [
+        ("plan", vec!["plan", &example("evictions.yaml"), "--json", "--findings"]),
+        ("plan", vec!["plan", &example("invalid-objects.yaml"), "--json"]),
+        ("simulate", vec!["simulate", &example("evictions.yaml"), "--json", "--cycles", "5"]),
+        ("lint", vec!["lint", &job, &example("queues.yaml"), &example("invalid-objects.yaml"), "--json"]),
+        ("group", vec!["group", &job, "--json"]),
+        ("migrate", vec!["migrate", "check", "-f", &example("kai-values.yaml"), "--json"]),
+        ("what-if", vec!["what-if", "-f", &urgent, "--snapshot", &example("evictions.yaml"), "--json"]),
+        ("what-if", vec!["what-if", "-f", &job, "--snapshot", &example("two-teams.yaml"), "--json"]),
+        ("version", vec!["version", "-o", "json"]),
+    ] {
+        let output = kai(&args);
+        let printed: Value = serde_json::from_str(&stdout(&output))
+            .unwrap_or_else(|_| panic!("{args:?} prints no JSON: {}", crate::stderr(&output)));
+        let path = folder.join(format!("docs/schema/{schema}.json"));
+        let text = std::fs::read_to_string(path).expect("it is published");
+        let published: Value = serde_json::from_str(&text).expect("it is JSON");
+        assert_conforms(&printed, &published, &published, schema);
+    }
+}
+
+#[test]
 fn published_schemas_are_current() {
-    for name in ["queues", "usage", "jobs", "nodes", "why", "what-if", "version"] {
+    for name in [
+        "queues", "usage", "jobs", "nodes", "why", "what-if", "version", "plan", "simulate", "lint", "group",
+        "migrate",
+    ] {
         let text = stdout(&kai(&["schema", name]));
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/schema/{name}.json"));
         if std::env::var_os("UPDATE").is_some() {

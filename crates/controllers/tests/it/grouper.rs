@@ -136,6 +136,35 @@ async fn malformed_setting_without_effect_is_reported_once_on_the_workload() {
     }
 }
 
+/// Users of controllers do not see the warnings of admission about pods.
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn misspelt_keys_of_a_job_are_reported_once_on_it_and_on_a_pod() {
+    let test = TestCluster::new(&[Component::Grouper]).await;
+    let (labels, annotations) =
+        (json!({"kai.scheduler/quue": "team"}), json!({"kai.scheduler/batch-min-member": "2"}));
+    let mut misspelt = job("misspelt", 2, &labels, &annotations);
+    misspelt["spec"]["template"]["metadata"] = json!({"annotations": {"gpu-fractoin": "0.5"}});
+    test.create(&k::JOB, misspelt).await;
+    test.create(&k::JOB, job("correct", 1, &json!({"kai.scheduler/queue": "team", "app": "a"}), &json!({})))
+        .await;
+    test.create(&k::POD, pod("alone", &json!({"runai/queue": "team"}), &json!({}))).await;
+    test.sleep(200.0).await;
+    let events = test.list(&EVENT).await;
+    let mut warnings: Vec<(&str, &str, u64)> = events
+        .iter()
+        .filter(|event| event["reason"] == "PodGrouperWarning")
+        .map(|event| {
+            let kind = object::str_at(event, "/involvedObject/kind");
+            (kind, object::str_at(event, "/message"), event["count"].as_u64().unwrap_or(1))
+        })
+        .collect();
+    warnings.sort_unstable();
+    let both = "annotation `gpu-fractoin` has no effect; hint: the likely key is the annotation `gpu-fraction`; \
+                label `kai.scheduler/quue` has no effect; hint: the likely key is the label `kai.scheduler/queue`";
+    let alone = "label `runai/queue` has no effect; hint: the likely key is the label `kai.scheduler/queue`";
+    assert_eq!(warnings, [("Job", both, 1), ("Pod", both, 1), ("Pod", alone, 1)]);
+}
+
 /// kube-apiserver accepts any text in an owner reference.
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn owner_reference_that_is_no_url_is_reported_and_other_pods_are_grouped() {

@@ -102,6 +102,36 @@ pub fn plain(verdict: &Verdict, queue: &str) -> Sentence {
     Sentence { text, hint }
 }
 
+/// Whether the hint of a verdict says how to correct an object. Other hints say what may help, which only a plan can prove.
+pub fn is_correction(verdict: &Verdict) -> bool {
+    match verdict {
+        Verdict::QueueMissing
+        | Verdict::QueueNotLeaf
+        | Verdict::InvalidGroup(_)
+        | Verdict::NotReady { .. }
+        | Verdict::TimeLimitReached { .. }
+        | Verdict::Quarantined(_) => true,
+        Verdict::PodUnschedulable { reason, .. } => !matches!(reason, PodRejection::PoolTooSmall(_)),
+        Verdict::Topology(rejection) => match &rejection.reason {
+            TopologyReason::Unknown | TopologyReason::BadLevel => true,
+            TopologyReason::TooSmall { measured, .. } => matches!(measured, Measured::Unlabelled(_)),
+        },
+        // A pod that makes evictions useless has a verdict of its own.
+        Verdict::NoVictims(_)
+        | Verdict::Placed
+        | Verdict::NotAttempted
+        | Verdict::OverLimit(_)
+        | Verdict::NonPreemptibleOverQuota(_)
+        | Verdict::BeyondQueueDepth { .. }
+        | Verdict::GangNotSatisfied { .. }
+        | Verdict::NoNode(_)
+        | Verdict::PreemptionDelay { .. }
+        | Verdict::EvictionBackoff { .. }
+        | Verdict::WaitingForVictims { .. }
+        | Verdict::InBackoff { .. } => false,
+    }
+}
+
 fn time_limit_reached(ended: Timestamp) -> Sentence {
     Sentence {
         text: format!("it ended at {ended}, after its maximum run time, and is not started again"),

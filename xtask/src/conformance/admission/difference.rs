@@ -7,7 +7,7 @@ use super::case::Input;
 use super::direct;
 use kai_admission::pod::{has_unusable_prefix, same_request};
 use kai_admission::queue::{self, QuotaValidation};
-use kai_admission::spelling;
+use kai_api::spelling;
 use kai_api::well_known::resource::NVIDIA_GPU;
 use kai_api::well_known::{annotation as key, env};
 use serde_json::Value;

@@ -1,8 +1,9 @@
 //! Labels and annotations of workloads that are probably misspelt. Kubernetes accepts any key, so a typing error would only
 //! show by its missing effect.
 
-use kai_api::well_known::{annotation, label};
+use crate::well_known::{annotation, label};
 use serde_json::Value;
+use std::sync::LazyLock;
 
 /// Labels that users write on workloads.
 const LABELS: [&str; 6] = [
@@ -61,8 +62,16 @@ pub fn check(object: &Value) -> Vec<String> {
         let all = kai_object::meta(object, field).and_then(Value::as_object);
         all.into_iter().flatten().map(|(key, _)| key.as_str())
     };
-    let labels = keys("labels").filter_map(|key| problem("label", key, &ANNOTATIONS_ONLY));
-    let annotations = keys("annotations").filter_map(|key| problem("annotation", key, &LABELS_ONLY));
+    check_keys(keys("labels"), keys("annotations"))
+}
+
+/// As [`check`], of the keys alone.
+pub fn check_keys<'a>(
+    labels: impl Iterator<Item = &'a str>,
+    annotations: impl Iterator<Item = &'a str>,
+) -> Vec<String> {
+    let labels = labels.filter_map(|key| problem("label", key, &ANNOTATIONS_ONLY));
+    let annotations = annotations.filter_map(|key| problem("annotation", key, &LABELS_ONLY));
     labels.chain(annotations).take(PROBLEMS_MAX).collect()
 }
 
@@ -94,14 +103,34 @@ fn likely(key: &str) -> Option<&'static str> {
     {
         return Some(same);
     }
+    let letters = letters(&lower);
     let mut best: Option<(usize, &'static str)> = None;
-    for known in known() {
-        let edits = edits(&lower, &known.to_ascii_lowercase());
+    for (known, lower_known, letters_known) in KNOWN.iter() {
+        // An edit adds a letter, removes one, or does both.
+        if (letters ^ letters_known).count_ones() as usize > 2 * EDITS_MAX {
+            continue;
+        }
+        let edits = edits(&lower, lower_known);
         if edits <= EDITS_MAX && best.is_none_or(|(least, _)| edits < least) {
             best = Some((edits, known));
         }
     }
     best.map(|(_, known)| known)
+}
+
+/// Each known key, also in lower case, with its letters: every key of every pod is compared with all of them.
+static KNOWN: LazyLock<Vec<(&'static str, String, u64)>> = LazyLock::new(|| {
+    let with_letters = |known: &'static str| {
+        let lower = known.to_ascii_lowercase();
+        let letters = letters(&lower);
+        (known, lower, letters)
+    };
+    LABELS.into_iter().chain(ANNOTATIONS).map(with_letters).collect()
+});
+
+/// The letters that a key has, as a set; some share a place in it.
+fn letters(key: &str) -> u64 {
+    key.bytes().fold(0, |set, byte| set | 1 << (byte & 63))
 }
 
 /// The part of a key after its prefix.
