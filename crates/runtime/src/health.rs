@@ -192,7 +192,7 @@ impl WatchHealth {
                 is_long.then(|| why.clone())
             }
             Watch::Denied => Some("the role does not grant it".to_owned()),
-            Watch::Healthy => None,
+            Watch::Healthy | Watch::Polled => None,
         }
     }
 }

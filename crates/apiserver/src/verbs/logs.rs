@@ -50,7 +50,10 @@ pub fn read(core: &Core, call: &Call) -> Result<Option<Log>, StatusError> {
             text.push('\n');
         }
     } else {
-        let _ = writeln!(text, "{started} container {container} started on simulated node {node}, which runs no containers");
+        let _ = writeln!(
+            text,
+            "{started} container {container} started on simulated node {node}, which runs no containers"
+        );
         if let Some(exit) = state.pointer("/terminated/exitCode").and_then(Value::as_i64) {
             let at = object::str_at(state, "/terminated/finishedAt");
             let _ = writeln!(text, "{at} container {container} ended with exit code {exit}");

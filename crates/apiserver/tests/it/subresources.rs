@@ -127,7 +127,10 @@ async fn log_reports_the_container_state_or_the_annotation() {
     merge(&server, &format!("{PODS}/p/status"), &status).await;
     let (status, body) = get(&server, &path).await;
     assert_eq!(status, 200);
-    assert_eq!(body, "2026-01-01T00:00:00Z container main started on simulated node n1, which runs no containers\n");
+    assert_eq!(
+        body,
+        "2026-01-01T00:00:00Z container main started on simulated node n1, which runs no containers\n"
+    );
     assert_eq!(get(&server, &format!("{path}?container=other")).await.0, 400);
 }
 
