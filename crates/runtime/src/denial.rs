@@ -133,7 +133,7 @@ mod tests {
             assert!(api.get_dynamic(&POD, &key).await.is_err());
             assert!(api.list_dynamic(&POD, "a").await.is_err());
             assert!(api.text(&POD.path("a")).await.is_err());
-            assert!(api.stream(&format!("{}?watch=true", POD.path("a"))).await.is_err());
+            assert!(api.stream(&format!("{}?watch=true", POD.path("a")), "application/json").await.is_err());
             assert!(api.patch_dynamic(&POD, &key, Part::Main, &json!({})).await.is_err());
             assert!(api.delete_dynamic(&POD, &key, &DeleteOptions::default()).await.is_err());
             assert!(api.create_dynamic(&POD, "a", &json!({})).await.is_err());

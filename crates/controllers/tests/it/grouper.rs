@@ -303,7 +303,8 @@ fn defaults_of_jobs(entry: Value) -> Value {
 async fn groups_follow_the_map_of_default_priorities() {
     let mut test = TestCluster::new(&[]).await;
     let map = Key::new("default", "defaults");
-    test.start_grouper(kai_podgrouper::Options { default_priorities: Some(map), ..Default::default() });
+    let options = kai_podgrouper::Options { default_priorities: Some(map), ..Default::default() };
+    test.start_grouper(Component::Grouper.client(), options);
     test.create(&k::JOB, job("train", 2, &json!({}), &json!({}))).await;
     let labels = json!({"priorityClassName": "train"});
     test.create(&k::JOB, job("labelled", 1, &labels, &json!({}))).await;

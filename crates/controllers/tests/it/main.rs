@@ -101,31 +101,19 @@ impl TestCluster {
     }
 
     fn start(&mut self, component: Component) {
-        self.run(component, move |process| Box::pin(component.run(process)));
-    }
-
-    fn start_grouper(&mut self, options: GroupOptions) {
-        self.run(Component::Grouper, move |process| Box::pin(kai_podgrouper::run(process, options.clone())));
-    }
-
-    fn run(&mut self, component: Component, run: impl Fn(Process) -> Running + Send + Sync + 'static) {
-        let (clock, metrics) = (self.cluster.clock(), self.metrics.clone());
-        self.cluster.run(component.client(), move |client| {
-            let api = Api::new(client, component.client());
-            run(Process::with(api, clock, component.client(), metrics.clone(), Health::default()))
-        });
+        self.run(component.client(), move |process| Box::pin(component.run(process)));
     }
 
     /// Starts a pod grouper with options of its own.
     fn start_grouper(&mut self, client: &'static str, options: GroupOptions) {
-        let clock = self.cluster.clock();
+        self.run(client, move |process| Box::pin(kai_podgrouper::run(process, options.clone())));
+    }
+
+    fn run(&mut self, client: &'static str, run: impl Fn(Process) -> Running + Send + Sync + 'static) {
+        let (clock, metrics) = (self.cluster.clock(), self.metrics.clone());
         self.cluster.run(client, move |connection| {
             let api = Api::new(connection, client);
-            let options = options.clone();
-            async move {
-                let process = Process::with(api, clock, client, Registry::new(), Health::default());
-                Box::pin(kai_podgrouper::run(process, options)).await;
-            }
+            run(Process::with(api, clock, client, metrics.clone(), Health::default()))
         });
     }
 
