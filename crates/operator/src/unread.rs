@@ -145,7 +145,8 @@ fn withhold_from<'u>(
         operand.objects.clear();
     }
     operand.objects.retain(|object| {
-        !is_unread(object) && !(without_leader && kai_object::kind(object) == "EndpointSlice")
+        let is_of_unknown_leader = without_leader && kai_object::kind(object) == "EndpointSlice";
+        !is_unread(object) && !is_of_unknown_leader
     });
     let text = unread.text(&scopes);
     operand.error = Some(match operand.error.take() {

@@ -209,7 +209,7 @@ impl SchedulerLoop {
             self.run_cycle(scope);
         }
         // Verdicts change by cycles only; a group becomes due for a report by time only.
-        let has_hints = self.hints.take_news();
+        let has_hints = self.hints.take_unreported();
         if due.is_some() || has_hints || self.next_report().is_some_and(|at| at <= now) {
             self.report_status(now);
         }

@@ -88,8 +88,8 @@ fn settings_that_a_component_refuses_are_named_with_what_is_allowed() {
     ];
     for (config, component, what, allowed) in configs {
         let refused = refused(&desired(config.clone(), json!({})), &Extensions::default());
-        let told = refused.iter().find(|error| error.starts_with(component)).cloned().unwrap_or_default();
-        assert!(told.contains(what) && told.contains(allowed), "{config}: {refused:?}");
+        let error = refused.iter().find(|one| one.starts_with(component)).cloned().unwrap_or_default();
+        assert!(error.contains(what) && error.contains(allowed), "{config}: {refused:?}");
     }
     let shards = [
         (

@@ -32,7 +32,7 @@ pub(super) struct Hints {
     searched_at: Option<Instant>,
     is_searching: bool,
     /// Hints were found and not reported yet.
-    has_news: bool,
+    has_unreported: bool,
 }
 
 #[derive(Debug)]
@@ -51,8 +51,8 @@ impl Hints {
     }
 
     /// Whether there are hints to report; `false` until there are further ones.
-    pub(super) fn take_news(&mut self) -> bool {
-        std::mem::take(&mut self.has_news)
+    pub(super) fn take_unreported(&mut self) -> bool {
+        std::mem::take(&mut self.has_unreported)
     }
 }
 
@@ -119,7 +119,7 @@ impl SchedulerLoop {
     /// Keeps hints that were found after so many cycles.
     pub(super) fn handle_hints(&mut self, found: Vec<FoundHint>, cycle: u64) -> Impact {
         self.hints.is_searching = false;
-        self.hints.has_news = true;
+        self.hints.has_unreported = true;
         for FoundHint { verdict, text } in found {
             let group = verdict.group.clone();
             self.reporter.render_again(&group);
