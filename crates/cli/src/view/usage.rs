@@ -76,8 +76,8 @@ mod tests {
         let model = UsageView { queues: vec![queue("research", &[0.0, 4.0, 8.0]), queue("web", &[1.0])] };
         let text = rendered(&model).unwrap().text;
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(lines[1], ["research", "12.0", "6.0", "0.5", "▄█"], "{text}");
-        assert_eq!(lines[2], ["web", "1.0", "2.0", "0.5", "▁"], "{text}");
+        assert_eq!(lines[2], ["research", "12.0", "6.0", "0.5", "▄█"], "{text}");
+        assert_eq!(lines[3], ["web", "1.0", "2.0", "0.5", "▁"], "{text}");
         assert!(text.ends_with("\n\nSince 2026-01-31T12:00:00Z; a full column is 8.0 GPUs.\n"), "{text}");
         assert_eq!(rendered(&UsageView::default()).unwrap().text, NO_LEDGER);
     }
