@@ -73,8 +73,10 @@ fn keys_that_the_chart_refuses_are_unsupported_and_have_a_hint() {
 
 #[test]
 fn later_values_files_replace_keys_of_earlier_ones() {
-    let values =
-        vec![json!({"global": {"fipsMode": true, "tag": "a"}}), json!({"global": {"fipsMode": "on"}})];
+    let values = vec![
+        json!({"global": {"fipsMode": true, "nodeSelector": {"a": "b"}}}),
+        json!({"global": {"fipsMode": "on"}}),
+    ];
     assert_eq!(findings(&Input { values, ..Input::default() }), []);
 }
 

@@ -109,6 +109,50 @@ async fn refused_deletion_of_a_bind_request_is_repeated_while_it_is_obsolete() {
     assert!(scheduler.deleting.is_empty());
 }
 
+/// A list that lags lacks the request, so that the pod is placed again, to the same node; the event of the failure comes late
+/// and changes nothing that the lookup has not stored.
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn failed_bind_request_that_a_lookup_finds_is_deleted() {
+    let status =
+        r#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "exists", "code": 409}"#;
+    let conflict = async move || (axum::http::StatusCode::CONFLICT, status);
+    for (node, what) in [("n", "the request that was assumed"), ("m", "the request of another binding")] {
+        let (mut scheduler, process) = scheduler_with(Router::new().fallback(conflict));
+        for kind in Kind::ALL {
+            scheduler.handle(vec![SchedulerEvent::Watch(*kind, WatchEvent::Listed(Vec::new(), 1))]);
+        }
+        let nodes = ["n", "m"].map(|name| json!({"metadata": {"name": name}}));
+        scheduler.handle(listed::<Node>(Kind::Node, &nodes));
+        scheduler.handle(listed::<Pod>(Kind::Pod, &[pending_pod()]));
+        let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]);
+        let request = |node: &str, status: Value| {
+            json!({
+                "metadata": {"name": "p", "namespace": "a", "uid": "r", "ownerReferences": owner},
+                "spec": {"podName": "p", "selectedNode": node}, "status": status,
+            })
+        };
+        let key = Key::new("a", "p");
+        let (assumed, now) = (from_value(request("n", json!({}))).unwrap(), scheduler.now());
+        scheduler.assumed.assume(key.clone(), assumed, None, None, now, scheduler.cache.store_mut());
+        let exists = scheduler.api.send("POST", "/", None).await.unwrap_err();
+        let found = request(node, json!({"phase": "Failed"}));
+        let before = process.writer.counts().queued;
+        scheduler.handle(vec![SchedulerEvent::BindLookup(key.clone(), exists, Some(found.clone()))]);
+        assert!(scheduler.deleting.contains_key(&key), "{what} is deleted");
+        assert!(process.writer.counts().queued > before, "{what}");
+        assert!(scheduler.backoff.next_expiry(now).is_some(), "{what} counts as a failure");
+        scheduler.handle(applied::<BindRequest>(Kind::BindRequest, found));
+        assert!(scheduler.deleting.contains_key(&key), "the late event changes nothing");
+    }
+}
+
+fn pending_pod() -> Value {
+    json!({
+        "metadata": {"name": "p", "namespace": "a", "uid": "u", "annotations": {"pod-group-name": "g"}},
+        "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "main"}]}, "status": {"phase": "Pending"},
+    })
+}
+
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn scheduler_is_not_ready_before_it_knows_what_to_watch() {
     let silent = Router::new().fallback(async || std::future::pending::<()>().await);

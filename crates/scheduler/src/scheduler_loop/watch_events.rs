@@ -181,7 +181,7 @@ impl SchedulerLoop {
     }
 
     /// Deletes a bind request that failed for good and starts the backoff of its group.
-    fn handle_bind_request(&mut self, key: &Key) -> Impact {
+    pub(super) fn handle_bind_request(&mut self, key: &Key) -> Impact {
         if !self.is_obsolete_bind(key) {
             return Impact::None;
         }

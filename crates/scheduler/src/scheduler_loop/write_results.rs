@@ -30,6 +30,8 @@ impl SchedulerLoop {
                 if let Some(binding) = self.assumed.confirm(key, &created, self.cache.store_mut()) {
                     let binding = binding.clone();
                     self.report_bind(key, &binding.request, binding.pod_created, binding.decided, now);
+                    // A request that exists already may have failed, and the watch has delivered that before.
+                    return self.handle_bind_request(key);
                 } else if let Ok(request) = serde_json::from_value::<BindRequest>(created) {
                     self.report_bind(key, &request, None, now, now);
                 }
@@ -75,7 +77,7 @@ impl SchedulerLoop {
             let cause = format!("the API server rejected the bind request of pod {key}: {}", error.message());
             self.backoff.record_failure(group, BackoffScope::Placement, cause, self.now());
         }
-        Impact::FreesCapacity
+        self.handle_bind_request(key).max(Impact::FreesCapacity)
     }
 
     /// Asks the server for an assumed request that a list lacks.
