@@ -42,11 +42,12 @@ fn first_line(error: &clap::Error) -> String {
 }
 
 fn configuration(text: &str, extensions: &Extensions) -> Result<(), String> {
-    let config = config_file::read(text, &extensions.scheduler).map_err(|error| match error {
-        ConfigError::UnknownAction { name, known } => {
-            format!("spec.actions: `{name}` is not an action; hint: the actions are {}", known.join(", "))
+    let config = config_file::read(text, &extensions.scheduler).map_err(|error| {
+        if let ConfigError::UnknownAction { name, known } = &error {
+            let known = known.join(", ");
+            return format!("spec.actions: `{name}` is not an action; hint: the actions are {known}");
         }
-        error => format!("{:#}", anyhow::Error::new(error)),
+        format!("{:#}", anyhow::Error::new(error))
     })?;
     let usage = config.usage_db.as_ref().map(Source::read).transpose();
     usage.map(drop).map_err(|error| format!("spec.usageDBConfig: {:#}", anyhow::Error::new(error)))

@@ -68,8 +68,9 @@ mod tests {
     fn role_of_a_binding_cannot_change() {
         let binding = |role: &str| json!({"kind": "ClusterRoleBinding", "metadata": {"name": "b"}, "roleRef": {"name": role}});
         let [one, other] = ["one", "other"].map(binding);
-        assert_eq!(differences(&[one.clone()], &[one.clone()]), (Vec::new(), 1));
-        let (found, _) = differences(&[one], &[other]);
+        let (one, other) = (std::slice::from_ref(&one), std::slice::from_ref(&other));
+        assert_eq!(differences(one, one), (Vec::new(), 1));
+        let (found, _) = differences(one, other);
         assert_eq!(found.len(), 1, "{found:?}");
     }
 }

@@ -90,13 +90,13 @@ impl PodCounts {
     fn of(store: &Store, cluster: &Cluster, group: &Group) -> Self {
         let mut counts = Self::default();
         for pod in &group.pods {
-            match cluster.observed_status(*pod) {
-                // The planner leaves it out as if it were gated.
-                Status::Gated if findings::is_invalid(store, &cluster.pod_key(*pod)) => {
-                    counts.add(Status::Pending);
-                    counts.invalid += 1;
-                }
-                status => counts.add(status),
+            let status = cluster.observed_status(*pod);
+            // The planner leaves an invalid pod out as if it were gated.
+            if status == Status::Gated && findings::is_invalid(store, &cluster.pod_key(*pod)) {
+                counts.add(Status::Pending);
+                counts.invalid += 1;
+            } else {
+                counts.add(status);
             }
         }
         counts

@@ -18,7 +18,7 @@ impl<'a> Names<'a> {
         Self { objects: Some(objects) }
     }
 
-    fn workload(&self, group: &Key) -> Option<Workload> {
+    fn workload(self, group: &Key) -> Option<Workload> {
         let group = self.objects?.pod_groups.get(group)?;
         Some(Workload::of(group)).filter(|workload| !workload.is_pod_group())
     }

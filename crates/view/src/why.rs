@@ -228,10 +228,9 @@ fn pods(view: &ClusterView, group: &Key, decisions: &BTreeMap<Key, String>) -> V
         .map(|pod| {
             let key = cluster.pod_key(*pod);
             let node = cluster.pods[*pod].state.node().map(|node| cluster.text(cluster.nodes[node].name));
-            let status = match cluster.observed_status(*pod) {
-                Status::Gated if findings::is_invalid(&view.store, &key) => "Pending (invalid)",
-                of => status(of),
-            };
+            let observed = cluster.observed_status(*pod);
+            let is_invalid = observed == Status::Gated && findings::is_invalid(&view.store, &key);
+            let status = if is_invalid { "Pending (invalid)" } else { status(observed) };
             PodView {
                 status,
                 node: node.map(str::to_owned),
