@@ -4,10 +4,10 @@
 use crate::documents::Document;
 use anyhow::{Context as _, Result, bail};
 use kai_api::well_known::{annotation, label};
-use kai_cache::Object;
 use kai_cache::object::{
     ConfigMap, Node, PersistentVolumeClaim, Pod, PodGroup, PriorityClass, Queue, Topology,
 };
+use kai_cache::{Object, Settings};
 use kai_engine::input::Key;
 use kai_object as object;
 use kai_podgrouper::Options;
@@ -52,17 +52,7 @@ pub(super) fn read(manifests: &[Document], namespace: &str, view: &ClusterView) 
         objects.push(value);
     }
     let settings = view.store.settings();
-    let mut options = Options { scheduler_name: settings.scheduler_name.clone(), ..Options::default() };
-    // A snapshot need not have them.
-    for (key, of) in [
-        (&mut options.queue_label_key, &settings.queue_label_key),
-        (&mut options.node_pool_label_key, &settings.node_pool_key),
-    ] {
-        if !of.is_empty() {
-            key.clone_from(of);
-        }
-    }
-    let report = offline::group(&objects, &options);
+    let report = offline::group(&objects, &options(settings));
     let place = |at: usize| {
         manifests.get(at).map_or_else(String::new, |of| format!("{}:{}: {}", of.file, of.line, of.subject()))
     };
@@ -112,6 +102,21 @@ pub(super) fn read(manifests: &[Document], namespace: &str, view: &ClusterView) 
     let left_out = |at: usize| format!("{}: its kind is not known, and it is left out", place(at));
     submitted.notes.extend(unknown.into_iter().map(left_out));
     Ok(submitted)
+}
+
+/// The options of the pod grouper, as far as a scheduler knows them.
+fn options(settings: &Settings) -> Options {
+    let mut options = Options { scheduler_name: settings.scheduler_name.clone(), ..Options::default() };
+    // A snapshot need not have them.
+    for (key, of) in [
+        (&mut options.queue_label_key, &settings.queue_label_key),
+        (&mut options.node_pool_label_key, &settings.node_pool_key),
+    ] {
+        if !of.is_empty() {
+            key.clone_from(of);
+        }
+    }
+    options
 }
 
 impl Submitted {

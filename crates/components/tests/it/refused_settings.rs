@@ -7,7 +7,7 @@ use kai_operator::{Certificate, Desired, Facts, Images, read};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-fn desired(config: Value, shard: Value) -> Desired {
+fn desired(config: &Value, shard: &Value) -> Desired {
     let config = json!({"metadata": {"name": "kai-config", "uid": "c"}, "spec": config});
     let config = read::config(&config).expect("the Config is readable");
     let shard = json!({"metadata": {"name": "default", "uid": "s"}, "spec": shard});
@@ -45,7 +45,7 @@ fn usual_settings_are_accepted() {
     });
     let shard =
         json!({"plugins": {"numa": {}}, "usageDBConfig": {"clientType": "ledger"}, "args": {"v": "5"}});
-    assert_eq!(refused(&desired(config, shard), &Extensions::default()), Vec::<String>::new());
+    assert_eq!(refused(&desired(&config, &shard), &Extensions::default()), Vec::<String>::new());
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn settings_that_a_component_refuses_are_named_with_what_is_allowed() {
         ),
     ];
     for (config, component, what, allowed) in configs {
-        let refused = refused(&desired(config.clone(), json!({})), &Extensions::default());
+        let refused = refused(&desired(&config, &json!({})), &Extensions::default());
         let error = refused.iter().find(|one| one.starts_with(component)).cloned().unwrap_or_default();
         assert!(error.contains(what) && error.contains(allowed), "{config}: {refused:?}");
     }
@@ -99,7 +99,7 @@ fn settings_that_a_component_refuses_are_named_with_what_is_allowed() {
         (json!({"args": {"schedule-period": "soon"}}), "--schedule-period"),
     ];
     for (shard, what) in shards {
-        let refused = refused(&desired(json!({}), shard.clone()), &Extensions::default());
+        let refused = refused(&desired(&json!({}), &shard), &Extensions::default());
         assert!(refused.iter().any(|error| error.contains(what)), "{shard}: {refused:?}");
     }
 }
@@ -109,7 +109,7 @@ fn plugin_of_this_binary_is_accepted() {
     let mut extensions = Extensions::default();
     extensions.binder = extensions.binder.with("mine", |_| Ok(Arc::new(NoSteps)));
     let config = json!({"binder": {"plugins": {"mine": {"priority": 5}}}});
-    assert_eq!(refused(&desired(config, json!({})), &extensions), Vec::<String>::new());
+    assert_eq!(refused(&desired(&config, &json!({})), &extensions), Vec::<String>::new());
 }
 
 struct NoSteps;
