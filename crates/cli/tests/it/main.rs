@@ -66,8 +66,7 @@ fn assert_rejected(output: &Output, words: &[&str]) {
             .and_then(|line| line.rsplit_once(": "))
             .is_some_and(|(_, seconds)| seconds.parse::<u32>().is_ok())
     };
-    let text: String =
-        text.lines().filter(|line| !is_progress(line)).map(|line| format!("{line}\n")).collect();
+    let text: String = text.split_inclusive('\n').filter(|line| !is_progress(line.trim_end())).collect();
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(text.starts_with("error: ") && !text.contains("panicked"), "{text}");
     for word in words {
