@@ -41,5 +41,6 @@ mod test_cluster;
 mod time_based_transitions;
 mod time_limits;
 mod topology;
+mod what_if;
 mod workload_kinds;
 mod write_budget;
