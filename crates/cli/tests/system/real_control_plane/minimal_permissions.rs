@@ -45,7 +45,7 @@ async fn remove_each(api: &Api, account_api: &Api, role: &Role, observed: &BTree
         let (group, resource, verb) = rule;
         let permission = (role.account.clone(), rbac::named(resource, group), verb.clone());
         let what = format!("{} cannot {verb} {} by {}", role.account, permission.1, role.key);
-        let request = Request::of(&permission, rule, observed, &role.key.namespace);
+        let request = Request::of(&permission, rule, observed, &role.bound_in);
         assert!(!request.is_denied(account_api).await, "denied although granted: {what}");
         let rest = role.rules.iter().filter(|other| *other != rule).cloned().collect();
         role.set(api, &rest).await;
@@ -54,7 +54,7 @@ async fn remove_each(api: &Api, account_api: &Api, role: &Role, observed: &BTree
     role.set(api, &role.rules).await;
     let last = role.rules.last().expect("a role has rules");
     let permission = (role.account.clone(), rbac::named(&last.1, &last.0), last.2.clone());
-    let request = Request::of(&permission, last, observed, &role.key.namespace);
+    let request = Request::of(&permission, last, observed, &role.bound_in);
     wait_until("the role is restored", || async { !request.is_denied(account_api).await }).await;
 }
 

@@ -20,6 +20,8 @@ pub(super) type Permission = (String, String, String);
 pub(super) struct Role {
     pub(super) kind: ResourceKind,
     pub(super) key: Key,
+    /// The namespace of the binding; empty where it binds in all of them.
+    pub(super) bound_in: String,
     pub(super) account: String,
     pub(super) rules: BTreeSet<(String, String, String)>,
 }
@@ -80,9 +82,10 @@ pub(super) fn all_roles() -> Vec<Role> {
     let bindings = objects.iter().filter(|made| object::kind(made).ends_with("Binding"));
     let of = |binding: &Value| {
         let role = objects.iter().find(|made| {
-            object::kind(made) == object::str_at(binding, "/roleRef/kind")
+            let kind = object::str_at(binding, "/roleRef/kind");
+            object::kind(made) == kind
                 && object::name(made) == object::str_at(binding, "/roleRef/name")
-                && object::namespace(made) == object::namespace(binding)
+                && (*CLUSTER_ROLE.kind == *kind || object::namespace(made) == object::namespace(binding))
         });
         let role = role.expect("the bound role exists");
         let mut rules = BTreeSet::new();
@@ -102,7 +105,8 @@ pub(super) fn all_roles() -> Vec<Role> {
         let kind =
             KINDS.into_iter().find(|kind| *kind.kind == *object::kind(role)).expect("the kind is known");
         let account = object::str_at(binding, "/subjects/0/name").to_owned();
-        Role { kind, key: kai_runtime::key_of(role), account, rules }
+        let bound_in = object::namespace(binding).to_owned();
+        Role { kind, key: kai_runtime::key_of(role), bound_in, account, rules }
     };
     bindings.map(of).collect()
 }
