@@ -289,9 +289,9 @@ pub struct PodGrouperFlags {
     /// Maximum pods that are reconciled concurrently.
     #[arg(long, default_value_t = 10, value_name = "COUNT")]
     pub max_concurrent_reconciles: usize,
-    /// Leave the annotation of pods whose group is implied to their Bindings, which saves a write; only beside `kai scheduler`
-    /// with direct binding: other schedulers wait for the annotation.
-    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = false, action = ArgAction::Set)]
+    /// Leave the annotation of pods whose group is implied to their Bindings, which saves a write; `false` beside a scheduler
+    /// that is not `kai scheduler`, or one with `--direct-binding=false`: there a pod waits five seconds for the annotation.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = true, action = ArgAction::Set)]
     pub assign_at_binding: bool,
 }
 

@@ -23,9 +23,6 @@ const LIMITED_BY_KAI: [Option<i64>; 2] = [Some(20), Some(100)];
 /// A component that has the limits of its flags there.
 pub(crate) const LIMITED_BY_FLAGS: [Option<i64>; 2] = [None, None];
 
-/// The argument of a component that sends as many requests as it has.
-const NOT_LIMITED: &str = "--qps=-1";
-
 /// All operands, in the order of KAI's operator, which conditions show.
 pub(crate) fn all(settings: &Settings, shards: &[SchedulingShard], facts: &Facts) -> Vec<Operand> {
     vec![
@@ -66,13 +63,8 @@ pub(crate) fn limits_of(service: Option<&Service>) -> ClientConfig {
     service.and_then(|service| service.k8s_client_config.clone()).unwrap_or_default()
 }
 
-/// `--qps` and `--burst`. A component for which the `Config` names neither is not limited: its write queue adapts to the
-/// latency of the server, a circuit breaker spares a server that fails, and the server's priority and fairness divides
-/// what it can do. Where the `Config` names one of both, `defaults` fills in the other, as KAI's operator does.
+/// `--qps` and `--burst`; `defaults` fills in what the `Config` does not name, as KAI's operator does.
 pub(crate) fn client_limits(set: &ClientConfig, defaults: [Option<i64>; 2]) -> Vec<String> {
-    if set.qps.is_none() && set.burst.is_none() {
-        return vec![NOT_LIMITED.to_owned()];
-    }
     let [qps, burst] = defaults;
     let limits = [("--qps", set.qps.or(qps)), ("--burst", set.burst.or(burst))];
     limits.into_iter().filter_map(|(flag, limit)| Some(format!("{flag}={}", limit?))).collect()

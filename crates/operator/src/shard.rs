@@ -12,7 +12,6 @@ use crate::settings::{Settings, enabled, owner};
 use crate::workload::{Port, Workload, metadata, service};
 use crate::{Facts, Object, ObjectKey, Operand, resources};
 use kai_api::SchedulingShard;
-use kai_api::config::service::ClientConfig;
 use kai_api::well_known::{annotation, env};
 use kai_units::Quantity;
 use serde_json::{Value, json};
@@ -178,13 +177,7 @@ fn arguments(
     if let Some(prefix) = &settings.queue_controller.metrics_namespace {
         args.push(format!("--metrics-namespace={prefix}"));
     }
-    let limits = limits_of(settings.scheduler.service.as_ref());
-    // Limits of the shard's own come after these, which count for what it leaves out.
-    let is_limited =
-        ["qps", "burst"].iter().any(|flag| shard.spec.args.iter().flatten().any(|(name, _)| name == flag));
-    if !is_limited || limits != ClientConfig::default() {
-        args.extend(client_limits(&limits, LIMITED_BY_FLAGS));
-    }
+    args.extend(client_limits(&limits_of(settings.scheduler.service.as_ref()), LIMITED_BY_FLAGS));
     args.extend(extra);
     args.push(LEADER_ELECTION.to_owned());
     if settings.json_log {

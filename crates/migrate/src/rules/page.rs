@@ -50,7 +50,7 @@ mod tests {
         expected('H', super::super::chart::RULES.iter().map(|rule| rule.id).collect());
         let mut operator: Vec<&str> = super::super::installation::RULES.iter().map(|rule| rule.id).collect();
         // These are about a change of the settings, or about the state of a deployment.
-        operator.extend(["O01", "O02", "O04", "O09", "O17", "O18", "O21", "O22"]);
+        operator.extend(["O01", "O02", "O04", "O09", "O17", "O18", "O21"]);
         operator.sort_unstable();
         expected('O', operator);
     }

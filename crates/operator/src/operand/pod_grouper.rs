@@ -72,23 +72,24 @@ fn arguments(settings: &Settings, shards: &[SchedulingShard], facts: &Facts, rep
         flag(&mut args, "--pod-label-selector", &selector(&settings.pod_labels));
     }
     log_format(&mut args, settings);
-    if assigns_at_binding(settings, shards, facts) {
-        args.push("--assign-at-binding=true".to_owned());
+    if assigns_at_once(settings, shards, facts) {
+        args.push("--assign-at-binding=false".to_owned());
     }
     args
 }
 
-/// Whether every scheduler binds pods itself and names their group in the Binding. An image with a name or tag of its own
-/// may be KAI's, or of another version; a repository of its own is a mirror.
-fn assigns_at_binding(settings: &Settings, shards: &[SchedulingShard], facts: &Facts) -> bool {
+/// Whether a scheduler does not name the group of a pod in its Binding: with bind requests for all pods, or where it has an
+/// image with a name or tag of its own, which may be KAI's or of another version; a repository of its own is a mirror. Such
+/// an image of the pod grouper need not know the flag.
+fn assigns_at_once(settings: &Settings, shards: &[SchedulingShard], facts: &Facts) -> bool {
     let is_own = |service: Option<&Service>, name: &str| {
         let image = service.and_then(|service| service.image.as_ref());
         let is = |set: Option<&String>, default: &str| set.is_none_or(|set| set == default);
         image.is_none_or(|image| is(image.name.as_ref(), name) && is(image.tag.as_ref(), &facts.images.tag))
     };
-    is_own(settings.scheduler.service.as_ref(), "scheduler")
-        && is_own(settings.pod_grouper.service.as_ref(), IMAGE)
-        && shards.iter().all(|shard| shard::binds_directly(settings, shard))
+    let bind_directly = is_own(settings.scheduler.service.as_ref(), "scheduler")
+        && shards.iter().all(|shard| shard::binds_directly(settings, shard));
+    is_own(settings.pod_grouper.service.as_ref(), IMAGE) && !bind_directly
 }
 
 /// Labels in the order of their keys, so that the arguments are the same in every reconcile.

@@ -71,14 +71,17 @@ fn limits_of(desired: &Desired, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn component_without_client_limits_in_the_config_is_not_limited() {
+fn component_without_client_limits_in_the_config_has_those_of_kai() {
     let shards =
         [("default", json!({})), ("own", json!({"partitionLabelValue": "b", "args": {"burst": "9"}}))];
     let components = ["binder", "queue-controller", "podgroup-controller", "admission"];
     let of_flags = ["kai-scheduler-default", "pod-grouper", "node-scale-adjuster"];
     let unset = desired(&json!({}), &shards, &facts());
-    for name in components.iter().chain(&of_flags) {
-        assert_eq!(limits_of(&unset, name), ["--qps=-1"], "{name}");
+    for name in components {
+        assert_eq!(limits_of(&unset, name), ["--qps=20", "--burst=100"], "{name}");
+    }
+    for name in of_flags {
+        assert_eq!(limits_of(&unset, name), [""; 0], "{name}: the flags have defaults");
     }
     assert_eq!(limits_of(&unset, "kai-scheduler-own"), ["--burst=9"], "the shard limits its scheduler");
     // One of both: KAI's value of the other.
@@ -97,19 +100,21 @@ fn component_without_client_limits_in_the_config_is_not_limited() {
 }
 
 #[test]
-fn grouper_leaves_annotations_to_bindings_only_where_every_scheduler_writes_them() {
-    let leaves = |config: Value, args: Value| {
+fn grouper_assigns_at_once_where_a_scheduler_does_not_name_the_group_in_the_binding() {
+    let at_once = |config: Value, args: Value| {
         let shards = [("default", json!({})), ("b", json!({"partitionLabelValue": "b", "args": args}))];
         let args = arguments(&desired(&config, &shards, &facts()), "Deployment", "pod-grouper");
-        args.contains(&"--assign-at-binding=true".to_owned())
+        args.contains(&"--assign-at-binding=false".to_owned())
     };
-    assert!(leaves(json!({}), json!({})));
-    assert!(leaves(json!({"scheduler": {"service": {"image": {"repository": "mirror"}}}}), json!({})));
-    assert!(!leaves(json!({"scheduler": {"service": {"image": {"tag": "v0.17.0"}}}}), json!({})));
-    assert!(!leaves(json!({"podGrouper": {"service": {"image": {"name": "other"}}}}), json!({})));
-    assert!(!leaves(json!({}), json!({"direct-binding": "false"})), "one shard uses bind requests");
+    assert!(!at_once(json!({}), json!({})));
+    assert!(!at_once(json!({"scheduler": {"service": {"image": {"repository": "mirror"}}}}), json!({})));
+    assert!(at_once(json!({"scheduler": {"service": {"image": {"tag": "v0.17.0"}}}}), json!({})));
+    let bind_requests = json!({"direct-binding": "false"});
+    let other = json!({"podGrouper": {"service": {"image": {"name": "other"}}}});
+    assert!(!at_once(other, bind_requests.clone()), "an image of another version need not know the flag");
+    assert!(at_once(json!({}), bind_requests), "one shard uses bind requests");
     let plugin = json!({"binder": {"plugins": {"own": {"enabled": true}}}});
-    assert!(!leaves(plugin, json!({})), "the default shard uses bind requests");
+    assert!(at_once(plugin, json!({})), "the default shard uses bind requests");
 }
 
 #[test]

@@ -14,17 +14,6 @@ use serde_json::{Value, json};
 const SHARD_KINDS: [&str; 6] =
     ["ConfigMap", "Deployment", "EndpointSlice", "PodDisruptionBudget", "Service", "VerticalPodAutoscaler"];
 
-/// Sections of the Config with client limits, and the objects that get them, besides the schedulers of shards.
-const CLIENTS: [(&str, &str); 7] = [
-    ("podGrouper", "pod-grouper"),
-    ("binder", "binder"),
-    ("queueController", "queue-controller"),
-    ("podGroupController", "podgroup-controller"),
-    ("nodeScaleAdjuster", "node-scale-adjuster"),
-    ("admission", "admission"),
-    ("numaPlacementExporter", "numa-placement-exporter"),
-];
-
 /// The input of a case: its objects, and the settings after each step.
 pub struct Facts {
     /// What the settings depend on, without the settings.
@@ -213,15 +202,14 @@ pub const DIFFERENCES: &[Difference] = &[
             flags.iter().any(|flag| is_argument(m, flag))
         },
     },
-    Difference { id: "O21", covers: is_of_no_limit },
     Difference {
-        id: "O22",
+        id: "O21",
         covers: |_, m| {
             m.kind() == "Deployment"
                 && m.name() == "pod-grouper"
                 && is_argument(m, "--assign-at-binding")
                 && m.kai.is_null()
-                && m.ours == "true"
+                && m.ours == "false"
         },
     },
 ];
@@ -235,7 +223,7 @@ fn holds(difference: &Difference, facts: &Facts, step: usize) -> bool {
         "O02" => states.iter().any(|state| state.missing_namespace),
         "O04" => fewer_schedulers(states),
         "O09" => prometheus_no_longer_wanted(states),
-        "O21" | "O22" => states.iter().any(|state| state.settings.config.is_some()),
+        "O21" => states.iter().any(|state| state.settings.config.is_some()),
         "O18" => states.iter().any(|state| !state.settings.shards.is_empty()),
         "O17" => facts.available.iter().any(|available| *available < step),
         id => {
@@ -253,9 +241,8 @@ pub(super) fn explain(facts: &Facts, mismatches: &[Mismatch]) -> Result<&'static
         rules.find(|rule| holds(rule, facts, mismatch.step) && (rule.covers)(facts, mismatch))
     };
     let unexplained: Vec<Mismatch> = mismatches.iter().filter(|m| rule(m).is_none()).cloned().collect();
-    // Every case with a shard shows O18, and most with a Config O21 and O22: another rule says more about it.
-    let is_usual = |rule: &&Difference| ["O18", "O21", "O22"].contains(&rule.id);
-    let says_more = |mismatch: &Mismatch| rule(mismatch).filter(|rule| !is_usual(rule));
+    // Every case with a shard shows O18: another rule says more about it.
+    let says_more = |mismatch: &Mismatch| rule(mismatch).filter(|rule| rule.id != "O18");
     match mismatches.iter().find_map(says_more).or_else(|| mismatches.iter().find_map(rule)) {
         Some(rule) if unexplained.is_empty() => Ok(rule.id),
         _ => Err(unexplained),
@@ -288,25 +275,6 @@ fn is_of_hand_over(mismatch: &Mismatch) -> bool {
             "spec template spec containers 0 args --leader-elect" => kai.is_null() && *ours == "true",
             _ => false,
         }
-}
-
-/// The client limits of a component whose Config sets none: KAI's operator passes its own, or leaves them to the flags.
-fn is_of_no_limit(facts: &Facts, mismatch: &Mismatch) -> bool {
-    let Mismatch { kai, ours, .. } = mismatch;
-    let section = CLIENTS.iter().find(|(_, name)| mismatch.name() == *name).map(|(section, _)| *section);
-    let Some(section) = section.or(facts.is_of_a_shard(mismatch).then_some("scheduler")) else {
-        return false;
-    };
-    let config = facts.after(mismatch).settings.config.as_ref();
-    let fields =
-        ["service/k8sClientConfig", "k8sClientConfig"].map(|field| format!("/spec/{section}/{field}"));
-    let names_any = |limits: &Value| limits.as_object().is_some_and(|limits| !limits.is_empty());
-    let is_set =
-        config.is_some_and(|config| fields.iter().any(|field| config.pointer(field).is_some_and(names_any)));
-    let is_workload = ["Deployment", "DaemonSet"].contains(&mismatch.kind());
-    let is_limit = (is_argument(mismatch, "--qps") && (kai.is_null() || *kai == "20") && *ours == "-1")
-        || (is_argument(mismatch, "--burst") && *kai == "100" && ours.is_null());
-    is_workload && !is_set && is_limit
 }
 
 fn scheduler_replicas(config: &Value) -> i64 {
@@ -384,22 +352,6 @@ mod tests {
         assert_eq!(rolling(&strategy("kai-scheduler-b")), None, "there is no such shard");
         let place = strategy("kai-scheduler-a");
         assert_eq!(explained(&facts, &place, json!("RollingUpdate"), json!("Recreate")), None);
-    }
-
-    #[test]
-    fn only_limits_that_no_setting_names_may_be_lifted() {
-        let facts = facts(&shard(&json!({})));
-        let place = |name: &str, flag: &str| {
-            format!("Deployment/kai-scheduler/{name} spec template spec containers 0 args {flag}")
-        };
-        let lifted = |place: &str, kai: Value| explained(&facts, place, kai, json!("-1"));
-        assert_eq!(lifted(&place("binder", "--qps"), json!("20")), Some("O21"));
-        assert_eq!(lifted(&place("kai-scheduler-a", "--qps"), Value::Null), Some("O21"));
-        assert_eq!(lifted(&place("binder", "--qps"), json!("7")), None, "a setting that KAI passes on");
-        assert_eq!(lifted(&place("other", "--qps"), json!("20")), None);
-        let burst = explained(&facts, &place("binder", "--burst"), json!("100"), Value::Null);
-        assert_eq!(burst, Some("O21"));
-        assert_eq!(explained(&facts, &place("binder", "--burst"), json!("100"), json!("9")), None);
     }
 
     #[test]

@@ -154,7 +154,7 @@ fn start(
     let own = COMPONENTS.iter().find(|(known, _)| *known == name).map_or(&[][..], |(_, flags)| flags);
     // As the operator does.
     let mode: &[&str] = match (binding, name) {
-        (Binding::Direct, "pod-grouper") => &["--assign-at-binding"],
+        (Binding::Requests, "pod-grouper") => &["--assign-at-binding=false"],
         (Binding::Requests, "scheduler") => &["--direct-binding=false"],
         _ => &[],
     };
