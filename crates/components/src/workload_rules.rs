@@ -33,8 +33,8 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     resources.into_iter().map(rule).collect()
 });
 
-/// Whether a right is on a kind that neither Kubernetes nor an installation of ours serves.
+/// Whether a right of the pod grouper is read only for kinds that a plain Kubernetes cluster does not serve.
 pub fn is_third_party(group: &str, resource: &str) -> bool {
-    let is_built_in = ["apps", "batch", "kai.scheduler"].contains(&group);
+    let is_built_in = ["apps", "batch"].contains(&group);
     !is_built_in && RULES.iter().any(|rule| rule.api_group == group && rule.resources.contains(&resource))
 }

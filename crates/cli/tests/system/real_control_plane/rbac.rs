@@ -1,6 +1,7 @@
 //! The roles in `deploy/rbac`: no request of a component is forbidden, and no granted permission is unused.
 
 use super::control_plane::{NAMESPACE, RESERVATION};
+use kai_components::name;
 use kai_components::workload_rules::is_third_party;
 use kai_object as object;
 use kai_runtime::api::{Api, Part};
@@ -88,11 +89,13 @@ pub(super) fn all_roles() -> Vec<Role> {
                 && (*CLUSTER_ROLE.kind == *kind || object::namespace(made) == object::namespace(binding))
         });
         let role = role.expect("the bound role exists");
+        let account = object::str_at(binding, "/subjects/0/name").to_owned();
         let mut rules = BTreeSet::new();
         for rule in role["rules"].as_array().into_iter().flatten() {
             for group in strings(rule, "apiGroups") {
-                // A plain cluster serves no third-party workloads, so nothing can use rights on them.
-                let served = |resource: &String| !is_third_party(&group, resource);
+                // A plain cluster serves no third-party workloads, so the pod grouper cannot use rights on them.
+                let served =
+                    |resource: &String| account != name::POD_GROUPER || !is_third_party(&group, resource);
                 for resource in strings(rule, "resources").into_iter().filter(served) {
                     rules.extend(
                         strings(rule, "verbs")
@@ -104,7 +107,6 @@ pub(super) fn all_roles() -> Vec<Role> {
         }
         let kind =
             KINDS.into_iter().find(|kind| *kind.kind == *object::kind(role)).expect("the kind is known");
-        let account = object::str_at(binding, "/subjects/0/name").to_owned();
         let bound_in = object::namespace(binding).to_owned();
         Role { kind, key: kai_runtime::key_of(role), bound_in, account, rules }
     };
