@@ -351,7 +351,9 @@ impl World {
             let queue = object::str_at(&pod, "/metadata/labels/kai.scheduler~1queue");
             *happened.allocated.entry(queue.to_owned()).or_insert(0) += gpus(&pod);
         }
-        happened.nodes.values_mut().for_each(|nodes| nodes.sort());
+        for nodes in happened.nodes.values_mut() {
+            nodes.sort();
+        }
         (!predicted.came_true(&happened)).then(|| {
             format!("{what}\n  predicted {predicted:?}\n  happened  {happened:?}\n{}", indented(&self.pods))
         })
@@ -412,7 +414,9 @@ fn facts(
     for (pod, node) in nodes {
         by_group.entry(group_of(&pod)).or_default().push(node);
     }
-    by_group.values_mut().for_each(|nodes| nodes.sort());
+    for nodes in by_group.values_mut() {
+        nodes.sort();
+    }
     let held = |name: &str| {
         let queue = answer.queues.iter().find(|queue| queue.queue == name);
         queue.map_or(0, |queue| queue.resources.gpu.with.value)
