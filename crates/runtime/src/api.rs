@@ -234,8 +234,9 @@ pub struct TypedList<T> {
 pub(crate) struct RawList<'a> {
     #[serde(default)]
     pub(crate) metadata: ListMeta,
+    /// An empty list of partial objects has `null`.
     #[serde(borrow, default)]
-    pub(crate) items: Vec<&'a RawValue>,
+    pub(crate) items: Option<Vec<&'a RawValue>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -347,8 +348,9 @@ impl Api {
         let text = self.text(&path).await?;
         let list: RawList<'_> =
             serde_json::from_str(&text).map_err(|_| Error::Malformed { path, field: "items" })?;
-        let (mut items, mut invalid) = (Vec::with_capacity(list.items.len()), Vec::new());
-        for item in list.items {
+        let listed = list.items.unwrap_or_default();
+        let (mut items, mut invalid) = (Vec::with_capacity(listed.len()), Vec::new());
+        for item in listed {
             match decode::<T>(item.get()) {
                 Ok(object) => items.push(object),
                 Err(error) => {

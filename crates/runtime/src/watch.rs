@@ -233,7 +233,7 @@ async fn list_as<T: DeserializeOwned, U>(
         let text = api.text_as(&path, source.shape.of_list()).await?;
         let page: RawList<'_> =
             serde_json::from_str(&text).map_err(|_| Error::Malformed { path, field: "items" })?;
-        for item in page.items {
+        for item in page.items.unwrap_or_default() {
             match serde_json::from_str(item.get()) {
                 Ok(object) => items.push(convert(object)),
                 Err(error) => invalid.push(InvalidObject::new(item.get(), &error)),
@@ -617,6 +617,30 @@ mod tests {
         assert_eq!(events.recv().await, Some(true));
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(tasks.try_join_next().is_none(), "the watch is open");
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn list_without_items_is_empty() {
+        async fn empty(uri: Uri) -> Response {
+            if uri.query().unwrap_or_default().contains("watch=true") {
+                return Response::new(Body::from_stream(stream::pending::<Chunk>()));
+            }
+            // As kube-apiserver encodes an empty PartialObjectMetadataList.
+            Response::new(Body::from(r#"{"metadata": {"resourceVersion": "7"}, "items": null}"#))
+        }
+        let client = kube::Client::new(Router::new().fallback(empty), "default");
+        let (api, health) = (Api::new(client, "test"), Health::default());
+        let (sender, mut events) = mpsc::unbounded_channel();
+        let source = Source { shape: Shape::Metadata, ..Source::all(CONFIG_MAP) };
+        let mut tasks = JoinSet::new();
+        let health = health.watch("configmaps");
+        tasks.spawn(async move {
+            let handle = |event: WatchEvent<PartialMeta>| {
+                let _ = sender.send(matches!(event, WatchEvent::Listed(objects, 7) if objects.is_empty()));
+            };
+            list_and_watch(&api, &source, &health, handle).await;
+        });
+        assert_eq!(events.recv().await, Some(true));
     }
 
     /// A server whose resource versions go backwards once, and which denies lists while `denies` is set.
