@@ -178,9 +178,7 @@ impl WatchHealth {
             }
         }
     }
-}
 
-impl WatchHealth {
     /// Why the store is not kept current; none while it is, or has been until a moment ago.
     pub fn problem(&self) -> Option<String> {
         let state = self.health.lock();

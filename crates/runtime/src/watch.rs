@@ -588,6 +588,24 @@ mod tests {
         assert!(!continues);
     }
 
+    /// Whether each list of metadata that a server sends is empty, and the task that watches.
+    fn watch_metadata(server: Router) -> (mpsc::UnboundedReceiver<bool>, JoinSet<()>) {
+        let api = Api::new(kube::Client::new(server, "default"), "test");
+        let (sender, events) = mpsc::unbounded_channel();
+        let source = Source { shape: Shape::Metadata, ..Source::all(CONFIG_MAP) };
+        let health = Health::default().watch("configmaps");
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let handle = |event: WatchEvent<PartialMeta>| {
+                if let WatchEvent::Listed(objects, 7) = event {
+                    let _ = sender.send(objects.is_empty());
+                }
+            };
+            list_and_watch(&api, &source, &health, handle).await;
+        });
+        (events, tasks)
+    }
+
     #[tokio::test(flavor = "current_thread", start_paused = true)]
     async fn metadata_is_requested_in_lists_and_watches() {
         async fn partial(uri: Uri, headers: axum::http::HeaderMap) -> Response {
@@ -602,19 +620,8 @@ mod tests {
             let list = json!({"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]});
             Response::new(Body::from(list.to_string()))
         }
-        let client = kube::Client::new(Router::new().fallback(partial), "default");
-        let (api, health) = (Api::new(client, "test"), Health::default());
-        let (sender, mut events) = mpsc::unbounded_channel();
-        let source = Source { shape: Shape::Metadata, ..Source::all(CONFIG_MAP) };
-        let mut tasks = JoinSet::new();
-        let health = health.watch("configmaps");
-        tasks.spawn(async move {
-            let handle = |event: WatchEvent<PartialMeta>| {
-                let _ = sender.send(matches!(event, WatchEvent::Listed(..)));
-            };
-            list_and_watch(&api, &source, &health, handle).await;
-        });
-        assert_eq!(events.recv().await, Some(true));
+        let (mut events, mut tasks) = watch_metadata(Router::new().fallback(partial));
+        assert_eq!(events.recv().await, Some(false));
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(tasks.try_join_next().is_none(), "the watch is open");
     }
@@ -628,18 +635,7 @@ mod tests {
             // As kube-apiserver encodes an empty PartialObjectMetadataList.
             Response::new(Body::from(r#"{"metadata": {"resourceVersion": "7"}, "items": null}"#))
         }
-        let client = kube::Client::new(Router::new().fallback(empty), "default");
-        let (api, health) = (Api::new(client, "test"), Health::default());
-        let (sender, mut events) = mpsc::unbounded_channel();
-        let source = Source { shape: Shape::Metadata, ..Source::all(CONFIG_MAP) };
-        let mut tasks = JoinSet::new();
-        let health = health.watch("configmaps");
-        tasks.spawn(async move {
-            let handle = |event: WatchEvent<PartialMeta>| {
-                let _ = sender.send(matches!(event, WatchEvent::Listed(objects, 7) if objects.is_empty()));
-            };
-            list_and_watch(&api, &source, &health, handle).await;
-        });
+        let (mut events, _tasks) = watch_metadata(Router::new().fallback(empty));
         assert_eq!(events.recv().await, Some(true));
     }
 
