@@ -167,11 +167,12 @@ pub fn partial(object: &Value) -> Value {
     })
 }
 
-/// A `PartialObjectMetadataList`; `metadata` is that of the list.
+/// A `PartialObjectMetadataList`; `metadata` is that of the list. Without objects kube-apiserver encodes `null`.
 pub fn partial_list<'a>(objects: impl IntoIterator<Item = &'a Value>, metadata: &Value) -> Value {
+    let items: Vec<Value> = objects.into_iter().map(partial).collect();
     json!({
         "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
-        "items": objects.into_iter().map(partial).collect::<Vec<_>>(),
+        "items": Some(items).filter(|items| !items.is_empty()),
     })
 }
 
