@@ -22,6 +22,15 @@ struct Failure {
     at: Timestamp,
 }
 
+impl Failure {
+    /// Whether the backoff lasts at `now`. One that ends later than the longest delay allows was recorded before the
+    /// clock was set back, and is over.
+    fn is_active(&self, now: Timestamp) -> bool {
+        let left = self.backoff.until - now;
+        left > Span(0) && left.0 <= DELAY.max.as_micros() as i64
+    }
+}
+
 /// The groups that failed, with the backoff of each.
 #[derive(Debug, Default)]
 pub(crate) struct GroupBackoff {
@@ -31,13 +40,13 @@ pub(crate) struct GroupBackoff {
 impl GroupBackoff {
     /// Records a failure and starts or extends the group's backoff.
     pub(crate) fn record_failure(&mut self, group: &Key, scope: BackoffScope, cause: String, now: Timestamp) {
-        let active = self.groups.get(group).filter(|previous| previous.backoff.until > now);
+        let active = self.groups.get(group).filter(|previous| previous.is_active(now));
         // A refused eviction does not lift the exclusion from placement.
         let scope = active.map_or(scope, |previous| previous.backoff.scope.max(scope));
         let previous = self.groups.get(group).filter(|previous| (now - previous.at).0 < RESET_AFTER.0);
         // The pods of a gang fail together: a failure during the backoff belongs to the same attempt.
-        let failures = previous
-            .map_or(1, |previous| previous.backoff.failures + u32::from(previous.backoff.until <= now));
+        let failures =
+            previous.map_or(1, |previous| previous.backoff.failures + u32::from(!previous.is_active(now)));
         let delay = Span(DELAY.delay(failures).as_micros() as i64);
         let backoff = Backoff { cause, failures, until: now + delay, scope };
         self.groups.insert(group.clone(), Failure { backoff, at: now });
@@ -49,13 +58,17 @@ impl GroupBackoff {
 
     /// The groups that are in backoff at `now`.
     pub(crate) fn active(&self, now: Timestamp) -> BTreeMap<Key, Backoff> {
-        let failures = self.groups.iter().filter(|(_, failure)| failure.backoff.until > now);
+        let failures = self.groups.iter().filter(|(_, failure)| failure.is_active(now));
         failures.map(|(group, failure)| (group.clone(), failure.backoff.clone())).collect()
     }
 
     /// When the next backoff ends.
     pub(crate) fn next_expiry(&self, now: Timestamp) -> Option<Timestamp> {
-        self.groups.values().map(|failure| failure.backoff.until).filter(|until| *until > now).min()
+        self.groups
+            .values()
+            .filter(|failure| failure.is_active(now))
+            .map(|failure| failure.backoff.until)
+            .min()
     }
 }
 
@@ -147,5 +160,16 @@ mod tests {
         let later = now + Span::from_secs(3_600);
         backoff.record_failure(&group, BackoffScope::Placement, "an hour later".to_owned(), later);
         assert_eq!(backoff.next_expiry(later), Some(later + Span::from_secs(2)));
+    }
+
+    #[test]
+    fn backoff_does_not_outlast_a_clock_that_is_set_back() {
+        let (mut backoff, group, now) = (GroupBackoff::default(), Key::new("a", "g"), Timestamp(0));
+        let an_hour_ahead = now + Span::from_secs(3_600);
+        backoff.record_failure(&group, BackoffScope::Placement, "binding failed".to_owned(), an_hour_ahead);
+        assert!(backoff.active(now).is_empty());
+        assert_eq!(backoff.next_expiry(now), None);
+        backoff.record_failure(&group, BackoffScope::Placement, "binding failed again".to_owned(), now);
+        assert_eq!(backoff.active(now)[&group].until, now + Span::from_secs(4), "the second failure");
     }
 }
