@@ -22,7 +22,7 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     let rule = |((api_group, is_listed), resources): ((&'static str, bool), BTreeSet<&'static str>)| Rule {
         api_group,
         resources: resources.into_iter().collect::<Vec<_>>().leak(),
-        verbs: if is_listed { &["list"] } else { &["get"] },
+        verbs: if is_listed { &["list"] } else { &["get", "list", "watch"] },
         resource_names: &[],
         reason: if is_listed {
             "definitions of workload kinds, and topologies that workloads name"

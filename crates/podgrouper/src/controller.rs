@@ -35,7 +35,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 
 /// Delay of the first retry of a pod that cannot be grouped; it doubles.
 const RETRY_MIN: Duration = Duration::from_secs(1);
@@ -71,6 +71,7 @@ pub async fn run(mut process: Process, options: Options) {
         biased;
         () = process.failed() => {}
         () = controller::run_on(Arc::clone(&grouper), context.clone(), Arc::clone(&queue)) => {}
+        () = grouper.reader.watch_owners() => {}
         () = grouper.follow_owners(&context, &queue) => {}
     }
 }
@@ -187,9 +188,14 @@ impl Grouper {
     /// Groups the pods of owners again that changed. Never returns.
     async fn follow_owners(&self, context: &Context, queue: &WorkQueue) {
         let pods = context.informers.store::<StoredPod>();
+        let mut refresh = tokio::time::interval(REFRESH);
+        refresh.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            tokio::time::sleep(REFRESH).await;
-            let changed = self.reader.refresh(|uid| !pods.by_index(BY_OWNER, uid).is_empty()).await;
+            let changed = tokio::select! {
+                biased;
+                _ = refresh.tick() => self.reader.refresh(|uid| !pods.by_index(BY_OWNER, uid).is_empty()).await,
+                () = self.reader.changed() => self.reader.read_changed().await,
+            };
             for key in self.pods_of(&context.informers, &changed) {
                 queue.add(key);
             }

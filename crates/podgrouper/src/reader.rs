@@ -1,7 +1,10 @@
-//! Reads owners and the further objects of rules: each object once, not once for every pod, and again from time to time.
+//! Reads owners and the further objects of rules: each object once, not once for every pod, and again after a change.
 //!
-//! An object is read again when a new pod of it appears, and else at intervals that grow while it does not change. Refusals
-//! are remembered for a few seconds, so that a gang of thousands of pods does not ask thousands of times.
+//! An object is read again when a new pod of it appears, and when the watch of its kind shows a change (`owner_watches`). Where
+//! no watch shows all changes, it is read at intervals that grow while it does not change. Refusals are remembered for a few
+//! seconds, so that a gang of thousands of pods does not ask thousands of times.
+
+mod owner_watches;
 
 use crate::keyed_locks::KeyedLocks;
 use crate::kind::karta;
@@ -13,6 +16,7 @@ use kai_runtime::api::{self, Api};
 use kai_runtime::event::{Event, EventType, Recorder, Regarding};
 use kai_runtime::kind::{Key, POD, ResourceKind, group_path};
 use kai_runtime::url::query_value;
+use owner_watches::OwnerWatches;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -47,6 +51,7 @@ pub struct Reader {
     cache: Mutex<BTreeMap<Id, Cached>>,
     /// Objects that are being read: the pods of a gang are reconciled at the same time, and one read is enough.
     reading: KeyedLocks<Id>,
+    watches: OwnerWatches,
     refused: Mutex<BTreeMap<RefusalId, (Instant, Refusal)>>,
     /// Versions of Kartas by uid, for which an event says that they are not used.
     unused_kartas: Mutex<BTreeMap<String, String>>,
@@ -67,6 +72,8 @@ struct Cached {
     read_at: Instant,
     next_at: Instant,
     interval: Duration,
+    /// Whether it changed and could not be read since.
+    is_outdated: bool,
     /// Uids of the first owners of the pods that need the object.
     first_owners: BTreeSet<String>,
 }
@@ -91,6 +98,7 @@ impl Reader {
             resources: Resources::default(),
             cache: Mutex::default(),
             reading: KeyedLocks::default(),
+            watches: OwnerWatches::default(),
             refused: Mutex::default(),
             unused_kartas: Mutex::default(),
         }
@@ -141,6 +149,7 @@ impl Reader {
         self.check_refusals(wanted)?;
         let found = self.resources.find(&self.api, api_version, kind).await.map_err(Error::Read)?;
         let Some(resource) = found else { return Err(self.refuse(wanted, Refusal::UnknownKind)) };
+        let first_read = self.watches.first_read(&id);
         let object = self.get(&resource, wanted).await?;
         if uid.is_some_and(|uid| object.metadata.uid_str() != uid) {
             self.cache.lock().remove(&id);
@@ -148,13 +157,16 @@ impl Reader {
         }
         let object = Arc::new(object);
         let now = Instant::now();
+        self.watches.want(&resource);
         let mut cache = self.cache.lock();
+        first_read.end(&object);
         let cached = cache.entry(id).or_insert_with(|| Cached {
             object: Arc::clone(&object),
             resource,
             read_at: now,
             next_at: now,
             interval: INTERVAL_MIN,
+            is_outdated: false,
             first_owners: BTreeSet::new(),
         });
         cached.object = Arc::clone(&object);
@@ -220,12 +232,26 @@ impl Reader {
         wanted.flat_map(|cached| cached.first_owners.iter().cloned()).collect()
     }
 
+    /// Waits until a watch shows that a cached object changed.
+    pub async fn changed(&self) {
+        self.watches.changed().await;
+    }
+
+    /// Reads the objects that have changed; returns the first owners of the pods that need one of them.
+    pub async fn read_changed(&self) -> BTreeSet<String> {
+        self.read_again(self.watches.take_changed()).await
+    }
+
     /// Reads the objects that are due once more; returns the first owners of the pods that need a changed one.
     ///
     /// `is_used` tells whether an owner still has pods; objects without any are forgotten.
     pub async fn refresh(&self, is_used: impl Fn(&str) -> bool) -> BTreeSet<String> {
+        self.read_again(self.due(is_used)).await
+    }
+
+    async fn read_again(&self, ids: impl IntoIterator<Item = Id>) -> BTreeSet<String> {
         let mut changed = BTreeSet::new();
-        for id in self.due(is_used) {
+        for id in ids {
             let Some((resource, before)) = self
                 .cache
                 .lock()
@@ -242,10 +268,14 @@ impl Reader {
             let now = Instant::now();
             cached.interval = (cached.interval * 2).min(INTERVAL_MAX.max(many));
             match read {
-                Ok(object) if is_equal(&object, &before) => cached.read_at = now,
+                Ok(object) if is_equal(&object, &before) => {
+                    // Events are compared with the metadata of the last read.
+                    cached.object = Arc::new(object);
+                    (cached.read_at, cached.is_outdated) = (now, false);
+                }
                 Ok(object) => {
                     cached.object = Arc::new(object);
-                    cached.read_at = now;
+                    (cached.read_at, cached.is_outdated) = (now, false);
                     cached.interval = INTERVAL_MIN;
                     changed.extend(cached.first_owners.iter().cloned());
                 }
@@ -259,6 +289,10 @@ impl Reader {
                         error = &error as &dyn std::error::Error,
                         "an owner cannot be read again"
                     );
+                    // No further event may show the change.
+                    if !std::mem::replace(&mut cached.is_outdated, true) {
+                        cached.interval = INTERVAL_MIN;
+                    }
                 }
             }
             cached.next_at = now + cached.interval;
@@ -275,10 +309,15 @@ impl Reader {
                 return true;
             }
             cached.first_owners.retain(|uid| is_used(uid));
-            if !cached.first_owners.is_empty() {
+            if cached.first_owners.is_empty() {
+                return false;
+            }
+            if !cached.is_outdated && self.watches.shows_changes_of(cached) {
+                cached.next_at = now + INTERVAL_MAX;
+            } else {
                 due.push((cached.next_at, id.clone()));
             }
-            !cached.first_owners.is_empty()
+            true
         });
         self.resources.kartas.lock().retain(|_, (at, _)| at.elapsed() < LISTS_FRESH);
         self.resources.topologies.lock().take_if(|(at, _)| at.elapsed() >= LISTS_FRESH);
@@ -364,18 +403,22 @@ fn items(listed: &Value) -> Vec<Arc<OwnerObject>> {
     items.filter_map(|item| read_object(item.clone()).ok()).map(Arc::new).collect()
 }
 
+/// Whether the rule of a kind may read its status.
+fn is_status_read(object: &OwnerObject) -> bool {
+    object.api_version.starts_with("ray.io/") || !crate::table::is_known(object)
+}
+
 /// Whether two states are equal in everything that rules read. The status of most kinds changes with every pod.
 fn is_equal(one: &OwnerObject, other: &OwnerObject) -> bool {
     let metadata = |of: &OwnerObject| {
         let of = &of.metadata;
         (of.uid.clone(), of.labels.clone(), of.annotations.clone(), of.owner_references.clone())
     };
-    let is_status_read = one.api_version.starts_with("ray.io/") || !crate::table::is_known(one);
     let field = |of: &OwnerObject, name: &str| of.data.get(name).cloned();
     one.metadata.resource_version == other.metadata.resource_version
         || (metadata(one) == metadata(other)
             && field(one, "spec") == field(other, "spec")
-            && (!is_status_read || field(one, "status") == field(other, "status")))
+            && (!is_status_read(one) || field(one, "status") == field(other, "status")))
 }
 
 impl Refusal {

@@ -3,6 +3,7 @@
 use crate::{Component, TestCluster, builder, crds, group_name, job, k, pod};
 use kai_object as object;
 use kai_runtime::ResourceKind;
+use kai_runtime::api::Part;
 use kai_runtime::kind::{EVENT, Key};
 use serde_json::{Value, json};
 
@@ -273,10 +274,49 @@ async fn changed_owner_changes_the_group_with_one_write() {
     let name = object::name(&test.list(&k::POD_GROUP).await[0]).to_owned();
     let before = test.writes(Component::Grouper).len();
     test.patch(&k::JOB, "train", minimum("3")).await;
-    test.sleep(120.0).await;
+    test.sleep(1.0).await;
     let group = test.find(&k::POD_GROUP, &name).await.unwrap();
     assert_eq!(group["spec"]["minMember"], 3, "{group:#}");
+    test.sleep(120.0).await;
     assert_eq!(test.writes(Component::Grouper).len(), before + 1);
+}
+
+/// Reads of single Jobs.
+fn reads_of_jobs(test: &TestCluster) -> usize {
+    let requests = test.requests(Component::Grouper);
+    requests.iter().filter(|request| request.starts_with("GET /apis/batch/v1/namespaces/")).count()
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn watched_owners_are_read_again_only_after_a_change_of_theirs() {
+    let test = TestCluster::new(&[Component::Grouper]).await;
+    for number in 0..20 {
+        test.create(&k::JOB, job(&format!("train-{number}"), 2, &json!({}), &json!({}))).await;
+    }
+    test.sleep(60.0).await;
+    let before = reads_of_jobs(&test);
+    test.sleep(600.0).await;
+    assert_eq!(reads_of_jobs(&test), before, "at rest");
+    test.patch(&k::JOB, "train-7", json!({"metadata": {"labels": {"kai.scheduler/queue": "team"}}})).await;
+    let key = Key::new("default", "train-8");
+    let status = json!({"status": {"active": 1}});
+    test.cluster.api().patch_dynamic(&k::JOB, &key, Part::Status, &status).await.unwrap();
+    test.sleep(600.0).await;
+    assert_eq!(reads_of_jobs(&test), before + 1, "a change of the status is none");
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn owners_that_may_not_be_watched_are_read_at_intervals() {
+    let test = TestCluster::new(&[Component::Grouper]).await;
+    let outage = kai_sim::faults::Outage::forbidden("/apis/batch/v1/jobs");
+    test.cluster.faults().set_outage(Component::Grouper.client(), outage);
+    test.create(&k::JOB, job("train", 3, &json!({}), &json!({}))).await;
+    test.sleep(300.0).await;
+    let name = object::name(&test.list(&k::POD_GROUP).await[0]).to_owned();
+    test.patch(&k::JOB, "train", minimum("3")).await;
+    test.sleep(70.0).await;
+    let group = test.find(&k::POD_GROUP, &name).await.unwrap();
+    assert_eq!(group["spec"]["minMember"], 3, "{group:#}");
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]

@@ -55,9 +55,10 @@ A pod whose `spec.schedulingGroup` names a PodGroup of `scheduling.k8s.io` (Kube
 The node label in its `spec.schedulingConstraints.topology` becomes a required level of the Topology that has this label: of the one in
 annotation `kai.scheduler/topology`, else of the first by name. Without such a Topology the pod waits.
 
-An edit of a workload reaches its PodGroup when the workload gets a new pod, and otherwise when the workload is read again: within 10
-seconds, and within a minute if it has not changed for long. Workloads are read one by one, 20 a second, so that from 1,200 workloads with pods on the
-time grows with their number: up to 8 minutes with 10,000, and 84 with 100,000. A restart of the pod grouper reads all of them.
+An edit of a workload reaches its PodGroup at once: the pod grouper watches the metadata of the kinds that own pods, and reads a workload
+again when its labels, annotations, owners or spec have changed. Kinds whose rule reads the status (those of `ray.io`, and kinds that a Karta
+describes), and kinds that a role lets the pod grouper `get` and not `watch`, are read at intervals: within 10 seconds, and within a minute
+if they have not changed for long; with more than 1,200 such workloads it takes longer, as 20 are read a second.
 
 ## Kinds
 

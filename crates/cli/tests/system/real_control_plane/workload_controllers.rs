@@ -11,7 +11,7 @@ use super::control_plane::Plane;
 use crate::test_cluster::{PodBuilder, TestCluster};
 use crate::workload_kinds;
 use gangs::GANGS;
-use kai_api::well_known::label;
+use kai_api::well_known::{annotation, label};
 use kai_kubetest::control_plane::Programs;
 use kai_kubetest::third_party::{Controller, DEFINITIONS};
 use kai_object as object;
@@ -265,11 +265,13 @@ fn reduced(value: &Value) -> Value {
         "ray.io/node-type",
         "ray.io/group",
     ];
+    // What our components add to the pods.
+    const WRITTEN: [&str; 3] = [label::NODE_POOL, label::SUBGROUP, annotation::LAST_START];
     let is_read = |key: &str| {
         LABELS.contains(&key)
             || ["leaderworkerset.sigs.k8s.io/size", "batch.kubernetes.io/job-name", "app"].contains(&key)
             || key.starts_with("training.kubeflow.org/")
-            || (key.starts_with("kai.scheduler/") && ![label::NODE_POOL, label::SUBGROUP].contains(&key))
+            || (key.starts_with("kai.scheduler/") && !WRITTEN.contains(&key))
     };
     let part = |field: &str| -> serde_json::Map<String, Value> {
         let all = value["metadata"][field].as_object().cloned().unwrap_or_default();
