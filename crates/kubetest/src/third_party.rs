@@ -257,14 +257,20 @@ impl Controller {
     }
 }
 
-/// Writes the files of a Secret.
+/// Writes the files of a Secret that have changed, each at once: programs watch them, and read what is there.
 fn mount(data: &Value) -> std::io::Result<()> {
     use base64::Engine as _;
     std::fs::create_dir_all(MOUNTED)?;
     for (name, value) in data.as_object().into_iter().flatten() {
         let value = value.as_str().unwrap_or_default();
         let bytes = base64::engine::general_purpose::STANDARD.decode(value).unwrap_or_default();
-        std::fs::write(Path::new(MOUNTED).join(name), bytes)?;
+        let file = Path::new(MOUNTED).join(name);
+        if std::fs::read(&file).is_ok_and(|written| written == bytes) {
+            continue;
+        }
+        let partial = Path::new(MOUNTED).join(format!(".{name}"));
+        std::fs::write(&partial, bytes)?;
+        std::fs::rename(partial, file)?;
     }
     Ok(())
 }

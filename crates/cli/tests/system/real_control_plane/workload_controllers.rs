@@ -107,7 +107,13 @@ pub(super) async fn start(plane: &Plane, programs: &Programs, name: &str) -> Con
             "Secret" => SECRET,
             kind => panic!("{name} brings a {kind}"),
         };
-        plane.api().ensure_dynamic(&kind, object::namespace(value), value).await.unwrap();
+        let namespace = object::namespace(value);
+        plane.api().ensure_dynamic(&kind, namespace, value).await.unwrap();
+        // A controller that is started a second time serves its webhooks on another port.
+        if value["webhooks"].as_array().is_some_and(|webhooks| !webhooks.is_empty()) {
+            let key = Key::new(namespace, object::name(value));
+            plane.api().patch_dynamic(&kind, &key, Part::Main, value).await.unwrap();
+        }
     }
     controller
 }
