@@ -111,6 +111,10 @@ impl Reports {
         let says = condition.is_some_and(|found| !object::str_at(found, "/message").is_empty());
         let group = object::str_at(pod, "/metadata/annotations/pod-group-name");
         let group = self.groups.iter().find(|found| object::name(found) == group);
+        if group.is_some_and(|group| !is_of_default_pool(group)) {
+            // By the label of an owner.
+            return None;
+        }
         let group_says = group.is_some_and(|group| {
             !object::str_at(group, "/status/schedulingConditions/0/message").is_empty()
                 || self.messages.contains_key(object::uid(group))
