@@ -61,6 +61,14 @@ pub struct BindRequestSpec {
     pub backoff_limit: Option<i32>,
 }
 
+/// The longest value of a label.
+const LABEL_VALUE_MAX: usize = 63;
+
+/// The label `selected-node` of the requests for a node; none where the node's name is too long for a label.
+pub fn selected_node_label(node: &str) -> Option<&str> {
+    (node.len() <= LABEL_VALUE_MAX).then_some(node)
+}
+
 impl BindRequestSpec {
     /// `received_resource_type` of whole devices.
     pub const REGULAR: &str = "Regular";

@@ -32,6 +32,8 @@ use tokio::time::Instant;
 const INTERRUPTIONS_MAX: u32 = 4;
 /// Time limit for the API requests of an attempt, besides its waits.
 const REQUESTS_TIMEOUT: Duration = Duration::from_mins(2);
+/// When the pod of a succeeded request is read that the informer has unbound: the informer can be late.
+const UNBOUND_MAX: Duration = Duration::from_secs(10);
 /// Workers for each concurrent attempt: most workers wait for volumes or reservations.
 const WORKERS_PER_ATTEMPT: usize = 32;
 
@@ -41,6 +43,8 @@ pub(crate) struct BindRequestController {
     pub(crate) recorder: Recorder,
     pub(crate) limit: Arc<Semaphore>,
     pub(crate) pending: Mutex<BTreeMap<Key, Pending>>,
+    /// Since when the pods of succeeded requests are unbound, with the uid of the request.
+    pub(crate) unbound: Mutex<BTreeMap<Key, (String, Instant)>>,
 }
 
 /// State of a request between attempts. It is only an optimisation: the status of the request has what must survive.
@@ -49,6 +53,13 @@ pub(crate) struct Pending {
     uid: String,
     interruptions: u32,
     not_before: Instant,
+}
+
+enum Unbound {
+    No,
+    /// It is read after this time.
+    Perhaps(Duration),
+    Yes,
 }
 
 enum AttemptResult {
@@ -80,6 +91,7 @@ impl Controller for BindRequestController {
         let request = context.informers.get::<StoredRequest>(key);
         let Some(request) = request.filter(|request| !request.is_terminating()) else {
             self.pending.lock().remove(key);
+            self.unbound.lock().remove(key);
             return Ok(Action::AwaitChange);
         };
         let target = match &request.target {
@@ -88,7 +100,11 @@ impl Controller for BindRequestController {
         };
         if !attempt::is_open(&target.status, target.spec.backoff_limit) {
             self.pending.lock().remove(key);
-            return Ok(Action::AwaitChange);
+            match self.unbound_pod(&target).await {
+                Unbound::No => return Ok(Action::AwaitChange),
+                Unbound::Perhaps(delay) => return Ok(Action::RequeueAfter(delay)),
+                Unbound::Yes => {}
+            }
         }
         if let Some(delay) = self.remaining_delay(&target) {
             return Ok(Action::RequeueAfter(delay));
@@ -115,6 +131,40 @@ impl Controller for BindRequestController {
 }
 
 impl BindRequestController {
+    /// Whether the pod of a succeeded request is not bound, although it has no other way to be: its status is not the
+    /// binder's, or is older than what a restored server has. The pod would wait for ever.
+    async fn unbound_pod(&self, target: &BindTarget) -> Unbound {
+        let known = self.binder.context.informers.get::<Pod>(&target.pod);
+        let is_waiting =
+            |pod: &Pod| !is_bound(pod) && target.pod_uid.as_ref().is_none_or(|known| known == uid(pod));
+        if target.status.phase != BindRequestStatus::SUCCEEDED || !known.is_some_and(|pod| is_waiting(&pod)) {
+            self.unbound.lock().remove(&target.key);
+            return Unbound::No;
+        }
+        let since = {
+            let mut unbound = self.unbound.lock();
+            let known =
+                unbound.get(&target.key).filter(|(uid, _)| *uid == target.uid).map(|(_, since)| *since);
+            let now = Instant::now();
+            known.unwrap_or_else(|| {
+                unbound.insert(target.key.clone(), (target.uid.clone(), now));
+                now
+            })
+        };
+        let remaining = UNBOUND_MAX.saturating_sub(since.elapsed());
+        if !remaining.is_zero() {
+            return Unbound::Perhaps(remaining);
+        }
+        match self.get_pod(target).await {
+            Ok(current) if !is_bound(&current) => {
+                tracing::warn!(request = %target.key, "the request has succeeded and its pod is not bound; binding it");
+                Unbound::Yes
+            }
+            Err(error) if error.is_transient() => Unbound::Perhaps(UNBOUND_MAX),
+            Ok(_) | Err(_) => Unbound::No,
+        }
+    }
+
     fn remaining_delay(&self, target: &BindTarget) -> Option<Duration> {
         let pending = self.pending.lock();
         let pending = pending.get(&target.key).filter(|pending| pending.uid == target.uid)?;

@@ -61,6 +61,7 @@ pub async fn run(mut process: Process, options: Options) {
         recorder: process.recorder.clone(),
         limit,
         pending: Mutex::default(),
+        unbound: Mutex::default(),
     };
     informers.start(&process.api, &process.health, &mut process.tasks);
     process.tasks.spawn(controller::run(groups, context.clone()));

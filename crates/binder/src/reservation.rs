@@ -26,8 +26,8 @@ use crate::objects::{
 use crate::options::Options;
 use decision::{Decision, decide};
 use k8s_openapi::api::core::v1::Pod;
-use kai_api::BindRequest;
 use kai_api::well_known::{annotation as annotations, label, name as names};
+use kai_api::{BindRequest, bind_request};
 use kai_runtime::api::{self, DeleteOptions};
 use kai_runtime::backoff::{Backoff, BackoffPolicy};
 use kai_runtime::controller::Context;
@@ -489,10 +489,13 @@ impl Reservations {
         Ok(pods.into_iter().map(Arc::new).collect())
     }
 
-    /// The BindRequests for a node, as the server has them.
+    /// The BindRequests for a node, and for all nodes that no label can name, as the server has them.
     async fn list_requests(&self, node: &str) -> Result<Vec<StoredRequest>> {
         let operation = || format!("list the bind requests for node `{node}`");
-        let query = format!("labelSelector={}%3D{}", label::SELECTED_NODE, query_value(node));
+        let query = match bind_request::selected_node_label(node) {
+            Some(node) => format!("labelSelector={}%3D{}", label::SELECTED_NODE, query_value(node)),
+            None => format!("labelSelector=%21{}", label::SELECTED_NODE),
+        };
         let path = format!("{}?{query}", ResourceKind::of::<BindRequest>().path(""));
         let mut list = self.context.api.send("GET", &path, None).await.during(operation)?;
         let malformed = || Err(api::Error::Malformed { path: path.clone(), field: "items" });

@@ -2,7 +2,8 @@
 
 use crate::{BIND_REQUEST, Reporter, TestCluster, annotation, builder, condition, phase, pod};
 use kai_binder::Options;
-use kai_runtime::kind;
+use kai_runtime::api::Part;
+use kai_runtime::kind::{self, Key};
 use kai_sim::NodeGroup;
 use serde_json::json;
 
@@ -64,6 +65,20 @@ async fn request_of_a_bound_pod_succeeds_on_any_node() {
     test.request(&made, "node-2", &json!({})).await;
     test.until_phase("a", "Succeeded").await;
     assert_eq!(test.writes().len(), 1, "{:?}", test.writes());
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn pod_of_a_request_that_claims_success_is_bound() {
+    let test = TestCluster::without_binder(nodes(), Reporter::Runs).await;
+    let made = test.create(&kind::POD, pod("a", &json!({}))).await;
+    test.request(&made, "node-2", &json!({})).await;
+    let status = json!({"status": {"phase": "Succeeded", "failedAttempts": -1}});
+    let key = Key::new("default", "a");
+    test.cluster.api().patch_dynamic(&BIND_REQUEST, &key, Part::Status, &status).await.unwrap();
+    let mut test = test;
+    test.start_binder(Options::default());
+    test.sleep(15).await;
+    assert_eq!(test.get(&kind::POD, "a").await["spec"]["nodeName"], "node-2");
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]

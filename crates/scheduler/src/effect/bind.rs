@@ -15,7 +15,7 @@ use kai_api::bind_request::{
     ResourceClaimAllocation,
 };
 use kai_api::well_known::{label, resource};
-use kai_api::{BindRequest, BindRequestSpec};
+use kai_api::{BindRequest, BindRequestSpec, bind_request};
 use kai_cache::object::Objects;
 use kai_cache::object::device::{ResourceClaim, ResourceSlice};
 use kai_cache::translate::pod as pods;
@@ -27,7 +27,9 @@ use std::collections::BTreeMap;
 
 pub(crate) fn request(bind: &Bind, options: &Options, objects: &Objects) -> BindRequest {
     let settings = &options.settings;
-    let mut labels = BTreeMap::from([(label::SELECTED_NODE.to_owned(), bind.node.clone())]);
+    let node = bind_request::selected_node_label(&bind.node);
+    let mut labels: BTreeMap<String, String> =
+        node.map(|node| (label::SELECTED_NODE.to_owned(), node.to_owned())).into_iter().collect();
     if !settings.node_pool_key.is_empty() && !settings.node_pool_value.is_empty() {
         labels.insert(settings.node_pool_key.clone(), settings.node_pool_value.clone());
     }
@@ -50,7 +52,7 @@ pub(crate) fn request(bind: &Bind, options: &Options, objects: &Objects) -> Bind
         metadata: ObjectMeta {
             name: Some(bind.pod.name.clone()),
             namespace: Some(bind.pod.namespace.clone()),
-            labels: Some(labels),
+            labels: Some(labels).filter(|labels| !labels.is_empty()),
             annotations: Some(bind.annotations.0.clone()).filter(|annotations| !annotations.is_empty()),
             owner_references: Some(vec![owner]),
             ..ObjectMeta::default()
@@ -241,5 +243,15 @@ mod tests {
                 },
             })
         );
+    }
+
+    #[test]
+    fn name_of_a_node_that_is_too_long_for_a_label_is_left_out() {
+        let labels = |node: String| {
+            let bind = Bind { node, ..Bind::default() };
+            request(&bind, &Options::default(), &Objects::default()).metadata.labels
+        };
+        assert!(labels("n".repeat(63)).is_some());
+        assert_eq!(labels("n".repeat(64)), None);
     }
 }

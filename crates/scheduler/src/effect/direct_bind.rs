@@ -12,8 +12,6 @@ use serde_json::{Map, Value, json};
 
 /// Write queue slot of the Binding.
 pub(crate) const SLOT: &str = "binding";
-/// The phase of volume claims whose binding is complete.
-const CLAIM_BOUND: &str = "Bound";
 
 /// Whether GPUs of a node are shared, or kept for pods that share them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +37,7 @@ pub(crate) fn needs_no_binder(bind: &Bind, node: NodeGpus, objects: &Objects) ->
         && bind.annotations.0.is_empty()
         && !has_group_label(pod)
         && !has_failed(pod)
-        && has_bound_volumes(pod, objects)
+        && !has_volume_claims(pod)
 }
 
 /// A label of an earlier attempt, which the binder removes.
@@ -55,18 +53,13 @@ fn has_failed(pod: &Pod) -> bool {
     pod.status.conditions.iter().any(|condition| condition.kind == PodStatus::BOUND_CONDITION)
 }
 
-fn has_bound_volumes(pod: &Pod, objects: &Objects) -> bool {
-    pod.spec.volumes.iter().all(|volume| {
-        if volume.ephemeral.is_some() {
-            return false;
-        }
-        let Some(claim) = &volume.persistent_volume_claim else { return true };
-        let key = Key::new(&*pod.metadata.namespace, &*claim.claim_name);
-        objects
-            .persistent_volume_claims
-            .get(&key)
-            .is_some_and(|claim| !claim.spec.volume_name.is_empty() && claim.status.phase == CLAIM_BOUND)
-    })
+/// The binder reads claims anew: a claim that was bound here can have been deleted and created again, or be unbound since etcd
+/// was restored, and a pod on a node without its volume would wait for ever.
+fn has_volume_claims(pod: &Pod) -> bool {
+    pod.spec
+        .volumes
+        .iter()
+        .any(|volume| volume.ephemeral.is_some() || volume.persistent_volume_claim.is_some())
 }
 
 /// Posts the Binding of a request, as the binder does. A failure is not retried by the write queue: the binding may be
@@ -109,7 +102,6 @@ pub(crate) fn write(binding: &DirectBinding, pod_uid: &str, done: Done) -> Write
 mod tests {
     use super::*;
     use kai_cache::Object;
-    use kai_cache::object::PersistentVolumeClaim;
     use kai_engine::outcome::ExtendedClaim;
     use serde_json::from_value;
 
@@ -123,15 +115,6 @@ mod tests {
         pod.compact();
         let mut objects = Objects::default();
         objects.insert(Object::from(pod));
-        for (name, volume, phase) in
-            [("bound", "v", "Bound"), ("chosen", "v", "Pending"), ("waiting", "", "Pending")]
-        {
-            let claim = json!({
-                "metadata": {"name": name, "namespace": "a"}, "spec": {"volumeName": volume},
-                "status": {"phase": phase},
-            });
-            objects.insert(Object::from(from_value::<PersistentVolumeClaim>(claim).unwrap()));
-        }
         objects
     }
 
@@ -148,13 +131,12 @@ mod tests {
 
     #[test]
     fn pod_that_the_binder_has_to_prepare_is_not_bound_directly() {
-        let claimed = |name: &str| json!({"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]}});
         let table = [
             (json!({}), true),
-            (claimed("bound"), true),
-            (claimed("chosen"), false),
-            (claimed("waiting"), false),
-            (claimed("unknown"), false),
+            (
+                json!({"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}}),
+                false,
+            ),
             (json!({"spec": {"volumes": [{"name": "v", "ephemeral": {}}]}}), false),
             (json!({"spec": {"volumes": [{"name": "v", "emptyDir": {}}]}}), true),
             (json!({"spec": {"resourceClaims": [{"name": "c"}]}}), false),
