@@ -170,13 +170,28 @@ impl Reservations {
         self.check_new_reservation(target, group).await?;
         let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.clone());
         let reservation = pod::build(&self.options, node, group, tolerations);
-        self.create(&reservation, permit).await
+        self.create(target, &reservation, permit).await
     }
 
     /// Creates a reservation pod, or finds the one that has its name.
-    async fn create(&self, reservation: &Pod, permit: &mut Permit) -> Result<Pod> {
+    async fn create(&self, target: &BindTarget, reservation: &Pod, permit: &mut Permit) -> Result<Pod> {
         let _node = permit.release_during(self.share_node(node_name(reservation))).await;
+        self.check_wanted(target)?;
         self.create_or_get(reservation).await
+    }
+
+    /// Fails once the request or its pod is being deleted: the scheduler has given the GPU back.
+    fn check_wanted(&self, target: &BindTarget) -> Result<()> {
+        let informers = &self.context.informers;
+        let request = informers.get::<StoredRequest>(&target.key);
+        if request.is_none_or(|request| request.is_terminating() || request.identity().uid != target.uid) {
+            return Err(Error::NotFound { kind: "bind request", name: target.key.to_string() });
+        }
+        let pod = informers.get::<Pod>(&target.pod);
+        if pod.is_some_and(|pod| is_terminating(&*pod)) {
+            return Err(Error::NotFound { kind: "pod", name: target.pod.to_string() });
+        }
+        Ok(())
     }
 
     async fn create_or_get(&self, reservation: &Pod) -> Result<Pod> {

@@ -65,6 +65,11 @@ pub async fn run(
     options.params.device_claims = options.settings.device_claims;
     let events = Arc::new(EventQueue::default());
     let kinds = resources::start_informers(&mut process, &events, served);
+    if served != resources::ServedApis::ALL {
+        let api = process.api.clone();
+        // The end of a task ends the process, which is then started anew.
+        process.tasks.spawn(async move { resources::until_more_is_served(&api, served).await });
+    }
     let (ledger_name, config_map) = (options.usage_ledger.clone(), options.config_map.clone());
     let has_usage = options.usage.is_some();
     let mut scheduler = SchedulerLoop::new(options, plugins, &process, Arc::clone(&events), kinds);

@@ -16,6 +16,7 @@ use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 pub static POD_GROUP: LazyLock<ResourceKind> = LazyLock::new(ResourceKind::of::<kai_api::PodGroup>);
 pub static BIND_REQUEST: LazyLock<ResourceKind> = LazyLock::new(ResourceKind::of::<kai_api::BindRequest>);
@@ -61,6 +62,9 @@ pub struct ServedApis {
 }
 
 impl ServedApis {
+    /// All of them, in the preferred version.
+    pub(crate) const ALL: Self = Self { device_claims: Some("v1"), numa_zones: true };
+
     /// The API resource of a kind, in the version that is served.
     pub fn resource(self, kind: Kind) -> ResourceKind {
         let resource = of(kind);
@@ -79,6 +83,23 @@ pub async fn discover(api: &api::Api) -> api::Result<ServedApis> {
         device_claims: discovery::resource_version(api).await?,
         numa_zones: is_served(api, &kind::NODE_RESOURCE_TOPOLOGY).await?,
     })
+}
+
+/// How often it is discovered whether an optional API is served by now.
+const DISCOVERY_INTERVAL: Duration = Duration::from_mins(2);
+
+/// Waits until the server serves an optional API that it did not serve: its group is installed, or was missing for a while,
+/// as during the start of an API server.
+pub(crate) async fn until_more_is_served(api: &api::Api, before: ServedApis) {
+    loop {
+        tokio::time::sleep(DISCOVERY_INTERVAL).await;
+        let Ok(now) = discover(api).await else { continue };
+        let is_new = now.device_claims.is_some() && before.device_claims.is_none();
+        if is_new || (now.numa_zones && !before.numa_zones) {
+            tracing::warn!(before = ?before, now = ?now, "the API server serves more than at the start; restarting to use it");
+            return;
+        }
+    }
 }
 
 /// The server's version and everything that it serves, for snapshots; `None` if it does not say.

@@ -30,7 +30,8 @@ pub(crate) fn upsert(
         return None;
     }
     let number = |c: &SchedulingCondition| c.transition_id.parse::<i64>().unwrap_or(0);
-    new.transition_id = (known.iter().map(number).max().unwrap_or(0) + 1).to_string();
+    // Anyone who may write the status may have written the largest number.
+    new.transition_id = known.iter().map(number).max().unwrap_or(0).saturating_add(1).to_string();
     let others = known.iter().filter(|c| c.node_pool != new.node_pool).cloned();
     Some(others.chain([new.clone()]).collect())
 }
@@ -162,5 +163,12 @@ mod tests {
         assert_eq!(second, [condition("a", "no capacity", "1"), condition("b", "no capacity", "2")]);
         let third = upsert(&second, condition("a", "no capacity", "")).expect("it was not last");
         assert_eq!(third, [condition("b", "no capacity", "2"), condition("a", "no capacity", "3")]);
+    }
+
+    #[test]
+    fn largest_transition_id_in_a_status_is_kept() {
+        let known = [condition("b", "", &i64::MAX.to_string())];
+        let next = upsert(&known, condition("a", "no capacity", "")).expect("a new condition");
+        assert_eq!(next[1].transition_id, i64::MAX.to_string());
     }
 }

@@ -2,6 +2,7 @@
 //! the objects alone, and only where it is certain.
 
 use super::cut;
+use kai_api::well_known::annotation;
 use kai_object as object;
 use kai_runtime::api::Api;
 use kai_runtime::kind::{self, NODE, POD, ResourceKind};
@@ -140,6 +141,8 @@ fn waits(pod: &Value) -> bool {
     object::str_at(pod, "/spec/nodeName").is_empty()
         && object::str_at(pod, "/spec/schedulerName") == "kai-scheduler"
         && is_of_default_pool(pod)
+        // Its owner makes its group.
+        && pod["metadata"]["annotations"][annotation::SKIP_GROUPING] != "true"
         && pod["spec"]["schedulingGates"].as_array().is_none_or(Vec::is_empty)
         && !object::is_deleting(pod)
         && !object::is_terminal_phase(object::str_at(pod, "/status/phase"))
