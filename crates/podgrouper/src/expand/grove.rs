@@ -69,7 +69,7 @@ pub(super) fn pod_clique_set(of: &mut Expander<'_>) -> Result<(), Invalid> {
         gangs.insert(0, (base, members));
         for (name, mut members) in gangs {
             members.retain(|member| member.clique.replicas > 0);
-            gang(of, &owner, name, members)?;
+            gang(of, &owner, &name, members)?;
         }
     }
     if of.top.data.to_string().contains("\"topologyConstraint\"") {
@@ -100,7 +100,7 @@ fn members_of<'a>(
 fn gang(
     of: &mut Expander<'_>,
     owner: &OwnerReference,
-    name: String,
+    name: &str,
     members: Vec<Member<'_>>,
 ) -> Result<(), Invalid> {
     let namespace = of.top.metadata.namespace_str().to_owned();
@@ -115,7 +115,7 @@ fn gang(
     if let (Some(class), Some(spec)) = (class, spec.as_object_mut()) {
         spec.insert("priorityClassName".to_owned(), class.into());
     }
-    of.object(owner, "scheduler.grove.io/v1alpha1", "PodGang", name.clone(), None)?;
+    of.object(owner, "scheduler.grove.io/v1alpha1", "PodGang", name.to_owned(), None)?;
     if let Some(gang) = of.between.last_mut() {
         gang.data = json!({"spec": spec});
     }
@@ -128,7 +128,7 @@ fn gang(
             name: pod_name(&pod_clique),
             path: &clique.path,
             template: &template,
-            labels: vec![(label::GROVE_POD_GANG, name.clone())],
+            labels: vec![(label::GROVE_POD_GANG, name.to_owned())],
             annotations: Vec::new(),
             count: clique.replicas,
         })?;
