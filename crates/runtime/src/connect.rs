@@ -54,10 +54,7 @@ type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// The cause without the path, which the error names already.
 fn cause(error: KubeconfigError) -> Cause {
-    match error {
-        KubeconfigError::ReadConfig(source, _) => source.into(),
-        other => other.into(),
-    }
+    if let KubeconfigError::ReadConfig(source, _) = error { source.into() } else { error.into() }
 }
 
 /// Outside a pod there is nothing to say of the credentials of one.
@@ -68,13 +65,11 @@ fn nowhere(error: &InferConfigError) -> Error {
 
 /// The configuration of a client: from a file, else from `KUBECONFIG` or ~/.kube/config, else that of a pod.
 pub async fn config(kubeconfig: Option<PathBuf>, context: Option<String>) -> Result<Config, Error> {
-    let unusable = |error: KubeconfigError| Error::Kubeconfig {
-        path: match &error {
-            // One of several.
-            KubeconfigError::ReadConfig(_, path) => path.clone(),
-            _ => PathBuf::from(location(kubeconfig.as_ref())),
-        },
-        source: cause(error),
+    let unusable = |error: KubeconfigError| {
+        // One of several.
+        let path = if let KubeconfigError::ReadConfig(_, path) = &error { Some(path.clone()) } else { None };
+        let path = path.unwrap_or_else(|| PathBuf::from(location(kubeconfig.as_ref())));
+        Error::Kubeconfig { path, source: cause(error) }
     };
     let file = match read(kubeconfig.as_ref()) {
         Ok(file) => file,
