@@ -52,7 +52,8 @@ async fn eviction_that_the_server_lost_is_not_assumed_for_ever() {
     assert!(scheduler.cache.store().evictions().is_empty(), "the pod counts as running again");
     assert_eq!(lookups, 1);
     let (now, preemptor) = (scheduler.now(), Key::new("a", "preemptor"));
-    let is_waiting = |ago: i64| scheduler.backoff.active(now - Span::from_secs(ago)).contains_key(&preemptor);
+    let before = |seconds: i64| Timestamp(now.0 - seconds * 1_000_000);
+    let is_waiting = |seconds: i64| scheduler.backoff.active(before(seconds)).contains_key(&preemptor);
     assert!((0..600).any(is_waiting), "the preemptor waits before it evicts again");
 }
 
