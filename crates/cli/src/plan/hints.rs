@@ -13,6 +13,7 @@ use kai_whatif::{Model, hints};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
+use std::fmt::Write as _;
 
 /// Maximum groups that hints are searched for: a search plans many times.
 const GROUPS_MAX: usize = 20;
@@ -75,7 +76,8 @@ impl PlanHints {
             }
         }
         if self.omitted > 0 {
-            *text += &format!("\nno hints were searched for {} more pod groups\n", self.omitted);
+            writeln!(text, "\nno hints were searched for {} more pod groups", self.omitted)
+                .expect("writing to a string");
         }
     }
 }
