@@ -88,7 +88,9 @@ pub fn read(text: &str, plugins: &PluginSet) -> Result<SchedulerConfig, ConfigEr
 
 /// Renders a YAML error with its position and the surrounding lines.
 pub(crate) fn yaml_problem(error: &serde_saphyr::Error) -> String {
-    let text = error.to_string();
+    // The library names functions of its own.
+    const ADVICE: &str = "; use from_str_multiple or from_str_multiple_with_options";
+    let text = error.to_string().replace(ADVICE, "");
     text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned()
 }
 

@@ -292,6 +292,25 @@ impl Store {
         findings
     }
 
+    /// Whether a group of this node pool names a queue, a priority class or a topology that is not stored.
+    pub fn lacks_reference(&self, group: &PodGroup) -> bool {
+        translate::group::is_selected(group, &self.settings) && lint::lacks_reference(&self.objects, group)
+    }
+
+    /// All findings on some groups. Those that a verdict on pods repeats are left out for groups that have pods, which
+    /// `has_pods` tells.
+    pub fn group_findings(&self, groups: &BTreeSet<Key>, has_pods: impl Fn(&Key) -> bool) -> Vec<Finding> {
+        if groups.is_empty() {
+            return Vec::new();
+        }
+        let stored = groups.iter().filter_map(|key| Some((key, &**self.objects.pod_groups.get(key)?)));
+        let mut findings = Vec::new();
+        lint::of_groups(self, stored, &mut findings);
+        findings.retain(|finding| finding.field == lint::PRIORITY_CLASS_FIELD || !has_pods(&finding.key));
+        findings.extend(groups.iter().flat_map(|key| self.findings_on(Kind::PodGroup, key)).cloned());
+        findings
+    }
+
     fn is_node_selected(&self, name: &str) -> bool {
         let node = self.objects.nodes.get(&Key::new("", name));
         node.is_some_and(|node| translate::node::is_selected(node, &self.settings))

@@ -134,6 +134,9 @@ pub(crate) struct Plan {
     /// List invalid objects and fields, and how they were handled.
     #[arg(long)]
     pub(crate) findings: bool,
+    /// Search the smallest changes that would run pending groups, each proven by a plan with it; of the first 20 groups.
+    #[arg(long)]
+    pub(crate) hints: bool,
 }
 
 #[derive(Debug, clap::Args)]

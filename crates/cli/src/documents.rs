@@ -1,6 +1,6 @@
 //! Reads manifests: YAML with several documents, JSON, and lists of objects; from files or from standard input.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, bail};
 use kai_object as object;
 use serde_json::Value;
 use std::path::Path;
@@ -49,9 +49,22 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Document>> {
     let text = if path == Path::new(STDIN) {
         std::io::read_to_string(std::io::stdin()).context("cannot read standard input")?
     } else {
-        std::fs::read_to_string(path).with_context(|| format!("cannot read `{file}`"))?
+        let bytes = std::fs::read(path).with_context(|| format!("cannot read `{file}`"))?;
+        manifest_text(&file, bytes)?
     };
     parse(&file, &text)
+}
+
+fn manifest_text(file: &str, bytes: Vec<u8>) -> Result<String> {
+    /// The first bytes of a zip archive.
+    const ZIP: &[u8] = b"PK";
+    if bytes.starts_with(ZIP) {
+        bail!(
+            "`{file}` is a zip archive, such as a snapshot, not a manifest; hint: `kai plan {file}` plans a cycle on a snapshot"
+        );
+    }
+    String::from_utf8(bytes)
+        .map_err(|_| anyhow!("`{file}` is neither YAML nor JSON: it is not text in UTF-8"))
 }
 
 pub(crate) fn parse(file: &str, text: &str) -> Result<Vec<Document>> {

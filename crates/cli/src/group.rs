@@ -172,8 +172,8 @@ fn row(group: &PlannedGroup) -> [String; 5] {
 fn minimum(group: &PlannedGroup) -> String {
     let desired = &group.desired;
     let mut lines = vec![match desired.min_sub_group {
-        Some(count) => format!("{count} subgroups"),
-        None => format!("{} pods", desired.min_member),
+        Some(count) => counted(i64::from(count), "subgroup"),
+        None => counted(i64::from(desired.min_member), "pod"),
     }];
     lines.extend(placement(&desired.topology));
     let top = desired.sub_groups.iter().filter(|of| of.parent.as_deref().unwrap_or_default().is_empty());
@@ -185,9 +185,14 @@ fn minimum(group: &PlannedGroup) -> String {
     lines.join("\n")
 }
 
+/// `1 pod`, `2 pods`.
+fn counted(count: i64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
 fn line(sub_group: &kai_api::pod_group::SubGroup, indent: &str) -> String {
     let least = match (sub_group.min_sub_group, sub_group.min_member) {
-        (Some(count), _) => format!("{count} subgroups"),
+        (Some(count), _) => counted(i64::from(count), "subgroup"),
         (None, count) => count.unwrap_or_default().to_string(),
     };
     let place = sub_group.topology_constraint.as_ref().and_then(placement);

@@ -3,6 +3,7 @@
 //! Reads a snapshot, builds a cluster, plans one cycle and prints the outcome. Writes only the file of `--decisions`.
 
 mod decisions;
+mod hints;
 mod request;
 pub(crate) mod summary;
 mod timing;
@@ -10,11 +11,14 @@ mod timing;
 use crate::progress::Progress;
 use crate::{args, render};
 use anyhow::{Context, Result};
+use hints::PlanHints;
 use kai_cache::{Finding, Snapshot, Store, snapshot};
 use kai_clock::Stopwatch;
 use kai_engine::plugin::PluginSet;
-use kai_engine::{ClusterState, Outcome, Policy, audit};
-use kai_view::Names;
+use kai_engine::verdict::{GroupVerdict, Verdict};
+use kai_engine::{ClusterState, Cycle, Outcome, Policy, audit};
+use kai_view::verdicts::Obstacle;
+use kai_view::{Names, groups};
 use request::{Request, Time};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -28,7 +32,10 @@ pub(crate) fn run(args: &args::Plan, plugins: &PluginSet) -> Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     for file in &args.files {
         let progress = Progress::start(format!("planning `{}`", file.display()));
-        let planned = plan(file, &request, plugins)?;
+        let mut planned = plan(file, &request, plugins)?;
+        if args.hints {
+            planned.find_hints();
+        }
         drop(progress);
         for warning in &planned.policy.warnings {
             writeln!(anstream::stderr(), "warning: {warning}")?;
@@ -55,8 +62,11 @@ struct Planned {
     cluster: ClusterState,
     policy: Policy,
     outcome: Outcome,
+    cycle: Cycle,
     time: Time,
     times: Times,
+    /// Where they are wanted.
+    hints: Option<PlanHints>,
 }
 
 fn plan(file: &Path, request: &Request, plugins: &PluginSet) -> Result<Planned> {
@@ -67,7 +77,7 @@ fn plan(file: &Path, request: &Request, plugins: &PluginSet) -> Result<Planned> 
     }
     let load_ms = watch.elapsed_ms();
     let time = request.time(snapshot.replay.now.map(|stamp| stamp.0));
-    let cycle = kai_engine::Cycle { now: time.now, seed: snapshot.replay.seed.unwrap_or_default() };
+    let cycle = Cycle { now: time.now, seed: snapshot.replay.seed.unwrap_or_default() };
     let watch = Stopwatch::start();
     let mut policy = Policy::resolve(&snapshot.config.engine, &snapshot.engine_params(), plugins);
     policy.warnings.splice(0..0, snapshot.config.warnings.clone());
@@ -77,7 +87,7 @@ fn plan(file: &Path, request: &Request, plugins: &PluginSet) -> Result<Planned> 
     let mut watch = Watch::start(&mut times);
     let outcome = kai_engine::plan_observed(&mut cluster, &policy, cycle, &mut watch);
     watch.finish();
-    Ok(Planned { file_findings, store, cluster, policy, outcome, time, times })
+    Ok(Planned { file_findings, store, cluster, policy, outcome, cycle, time, times, hints: None })
 }
 
 fn build_cluster(snapshot: Snapshot) -> (Store, ClusterState) {
@@ -88,17 +98,35 @@ fn build_cluster(snapshot: Snapshot) -> (Store, ClusterState) {
 }
 
 impl Planned {
+    fn find_hints(&mut self) {
+        let (store, cluster) = (&mut self.store, &mut self.cluster);
+        self.hints = Some(PlanHints::find(store, cluster, &self.policy, self.cycle, &self.outcome));
+    }
+
     /// On one line.
     fn json(&self, args: &args::Plan) -> Result<String> {
         let findings = args.findings.then(|| self.findings().iter().map(ToString::to_string).collect());
-        let summary =
-            Summary::new(&self.outcome, &self.cluster, &self.times, self.time.now.to_string(), findings);
+        let now = self.time.now.to_string();
+        let mut summary = Summary::new(&self.outcome, (&self.store, &self.cluster), &self.times, now);
+        summary.findings = findings;
+        summary.hints = self.hints.as_ref().map(PlanHints::value).transpose()?;
         Ok(serde_json::to_string(&summary)? + "\n")
+    }
+
+    /// Why a group is pending.
+    fn obstacles(&self, verdict: &GroupVerdict) -> Vec<Obstacle> {
+        groups::explained(&self.store, &self.cluster, verdict)
     }
 
     fn text(&self, args: &args::Plan) -> String {
         let mut text = format!("one cycle at {} ({})\n\n", self.time.now, self.time.source);
-        text += &render::outcome(&self.outcome, Names::of(self.store.objects()));
+        let names = Names::of(self.store.objects());
+        text += &render::outcome(&self.outcome, names, |verdict| self.obstacles(verdict));
+        match &self.hints {
+            Some(hints) => hints.append(&mut text, names),
+            None if self.can_be_helped() => text += "\nwhat would run pending groups: see --hints\n",
+            None => {}
+        }
         let findings = self.findings();
         if args.findings {
             text += &render::findings(&findings);
@@ -110,6 +138,15 @@ impl Planned {
             writeln!(text, "\n{count} on invalid objects: see --findings").expect("writing to a string");
         }
         text
+    }
+
+    /// Whether a group is pending of which no object has to be corrected.
+    fn can_be_helped(&self) -> bool {
+        let pending = self.outcome.verdicts.iter().filter(|verdict| verdict.pending > 0);
+        let corrected = |verdict: &GroupVerdict| {
+            self.obstacles(verdict).first().is_some_and(|obstacle| obstacle.is_correction)
+        };
+        pending.filter(|verdict| verdict.leading != Verdict::Placed).any(|verdict| !corrected(verdict))
     }
 
     /// Findings on the file and its objects.

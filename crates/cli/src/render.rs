@@ -15,13 +15,20 @@ use crate::terminal;
 use clap::builder::styling::Style;
 use kai_cache::Finding;
 use kai_engine::Outcome;
+use kai_engine::verdict::GroupVerdict;
 use kai_view::Names;
+use kai_view::verdicts::Obstacle;
 use std::fmt::Write;
 
 /// Maximum rows of a table on a terminal; the rest is counted.
 pub(crate) const ROWS_MAX: usize = 40;
 
-pub(crate) fn outcome(outcome: &Outcome, names: Names<'_>) -> String {
+/// An outcome as tables; `explain` says why a group is pending.
+pub(crate) fn outcome(
+    outcome: &Outcome,
+    names: Names<'_>,
+    explain: impl Fn(&GroupVerdict) -> Vec<Obstacle>,
+) -> String {
     let mut text = String::new();
     section(&mut text, "Placements", placements::table(outcome).as_deref().unwrap_or("No pods were placed"));
     if let Some(evictions) = evictions::table(outcome, names) {
@@ -34,7 +41,7 @@ pub(crate) fn outcome(outcome: &Outcome, names: Names<'_>) -> String {
     section(
         &mut text,
         "Pending",
-        pending::table(outcome, names).as_deref().unwrap_or("No pending pod groups"),
+        pending::of(&outcome.verdicts, names, explain).as_deref().unwrap_or("No pending pod groups"),
     );
     text
 }

@@ -21,17 +21,21 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     }
     let rule = |((api_group, is_listed), resources): ((&'static str, bool), BTreeSet<&'static str>)| Rule {
         api_group,
+        reason: reason(is_listed, &resources),
         resources: resources.into_iter().collect::<Vec<_>>().leak(),
         verbs: if is_listed { &["list"] } else { &["get", "list", "watch"] },
         resource_names: &[],
-        reason: if is_listed {
-            "definitions of workload kinds, and topologies that workloads name"
-        } else {
-            "owners of pods"
-        },
     };
     resources.into_iter().map(rule).collect()
 });
+
+fn reason(is_listed: bool, resources: &BTreeSet<&str>) -> &'static str {
+    match (is_listed, resources.contains("topologies")) {
+        (true, true) => "topologies that workloads name",
+        (true, false) => "definitions of workload kinds",
+        (false, _) => "owners of pods",
+    }
+}
 
 /// Whether a right of the pod grouper is read only for kinds that a plain Kubernetes cluster does not serve.
 pub fn is_third_party(group: &str, resource: &str) -> bool {

@@ -130,7 +130,8 @@ impl Controller for Grouper {
         }
         if self.options.default_priorities.is_some() {
             // Defaults apply to every kind, so that every owner may be affected.
-            watches.push(Watch::typed(|grouper: &Self, informers, _: &ConfigMap| {
+            watches.push(Watch::typed(|grouper: &Self, informers, map: &ConfigMap| {
+                grouper.report_defaults(informers, map);
                 grouper.pods_of(informers, &grouper.reader.first_owners(|_| true))
             }));
         }
@@ -233,6 +234,29 @@ impl Grouper {
     fn defaults(&self, informers: &Informers) -> Defaults {
         let map = self.options.default_priorities.as_ref().and_then(|key| informers.get::<ConfigMap>(key));
         Defaults::read(map.as_deref())
+    }
+
+    /// Records on the ConfigMap of default priorities that it cannot be read, so that no kind has defaults.
+    fn report_defaults(&self, informers: &Informers, map: &ConfigMap) {
+        let key = key_of(&map.metadata);
+        let is_stored = self.options.default_priorities.as_ref() == Some(&key)
+            && informers.get::<ConfigMap>(&key).is_some();
+        let Some(problem) = Defaults::parse(map).err().filter(|_| is_stored) else { return };
+        tracing::warn!(map = %key, problem, "the ConfigMap of default priorities has no effect");
+        self.recorder.record(&Event {
+            regarding: Regarding {
+                kind: ResourceKind::of::<ConfigMap>(),
+                key,
+                uid: map.metadata.uid_str().to_owned(),
+            },
+            type_: EventType::Warning,
+            reason: "InvalidInput",
+            message: format!(
+                "{problem}, so no kind has a default priority class or preemptibility; hint: write a JSON list of \
+                 objects with `typeName`, `group`, `priorityName` and `preemptibility`"
+            ),
+            annotations: BTreeMap::new(),
+        });
     }
 
     fn forget(&self, key: &Key) {

@@ -21,16 +21,17 @@ pub struct OfKind {
 impl Defaults {
     /// A missing or malformed ConfigMap has no defaults.
     pub fn read(map: Option<&ConfigMap>) -> Self {
-        let Some(text) = map.and_then(|map| map.data.as_ref()?.get(KEY)) else {
-            return Self::default();
+        map.and_then(|map| Self::parse(map).ok()).unwrap_or_default()
+    }
+
+    /// The defaults of a ConfigMap, or what is wrong with it.
+    pub fn parse(map: &ConfigMap) -> Result<Self, String> {
+        let Some(data) = map.data.as_ref().filter(|data| !data.is_empty()) else {
+            return Ok(Self::default());
         };
-        match serde_json::from_str(text) {
-            Ok(all) => Self(all),
-            Err(error) => {
-                tracing::error!(%error, "the ConfigMap of default priorities is malformed");
-                Self::default()
-            }
-        }
+        let text = data.get(KEY).ok_or_else(|| format!("key `{KEY}` is missing"))?;
+        let all = serde_json::from_str(text).map_err(|error| format!("key `{KEY}`: {error}"))?;
+        Ok(Self(all))
     }
 
     /// Whether some kind has this priority class by default.
@@ -71,5 +72,11 @@ mod tests {
     fn malformed_config_map_has_no_defaults() {
         assert_eq!(Defaults::read(Some(&map("{".to_owned()))), Defaults::default());
         assert_eq!(Defaults::read(None), Defaults::default());
+        let problem = |map: &ConfigMap| Defaults::parse(map).unwrap_err();
+        assert!(problem(&map("{".to_owned())).starts_with("key `types`: "));
+        let misspelt =
+            ConfigMap { data: Some([("type".to_owned(), "[]".to_owned())].into()), ..ConfigMap::default() };
+        assert_eq!(problem(&misspelt), "key `types` is missing");
+        assert_eq!(Defaults::parse(&ConfigMap::default()), Ok(Defaults::default()));
     }
 }

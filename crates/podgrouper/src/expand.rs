@@ -5,6 +5,7 @@
 //! pods that the controllers made.
 
 mod builtin;
+mod grove;
 mod kubeflow;
 mod ray;
 mod serving;
@@ -105,6 +106,7 @@ pub fn expand(
         ("serving.knative.dev", "Service") => serving::knative,
         ("machinelearning.seldon.io", "SeldonDeployment") => serving::seldon,
         ("kubevirt.io", "VirtualMachineInstance") => serving::machine_instance,
+        ("grove.io", "PodCliqueSet" | "PodGangSet") => grove::pod_clique_set,
         _ if template::IGNORED.contains(&top.kind.as_str()) => return None,
         _ if template::search(top).is_empty() => return None,
         _ => template::any_kind,

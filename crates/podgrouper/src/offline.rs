@@ -256,16 +256,23 @@ fn pods(read: &Read, uids: &mut Uids, report: &mut Report) -> Sets {
             },
             None if !has_pods && is_topmost && table::is_known(object) => {
                 report.without_pods.push(*index);
-                report.problem(
-                    *index,
-                    "its pods are not known; hint: add one of its pods, with the `ownerReferences` that it has in the cluster",
-                );
+                report.problem(*index, without_pods(object));
             }
             None => {}
         }
         sets.objects.push(Arc::clone(object));
     }
     sets
+}
+
+/// Why a workload has no pods, and what to add.
+fn without_pods(object: &OwnerObject) -> &'static str {
+    if object.kind == "DynamoGraphDeployment" {
+        return "its pods are not known: the settings of Dynamo's operator decide whether Grove, LeaderWorkerSets or Deployments \
+                create them, and with which containers; hint: add the PodCliqueSet that it creates, or one of its pods, \
+                with the `ownerReferences` that it has in the cluster";
+    }
+    "its pods are not known; hint: add one of its pods, with the `ownerReferences` that it has in the cluster"
 }
 
 /// Uids of the objects that own a pod of the files, directly or not.

@@ -4,7 +4,7 @@ mod transport;
 
 use crate::metrics::requests::RequestMetrics;
 use kube::Config;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use prometheus::Registry;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,12 +19,13 @@ pub enum Error {
     Kubeconfig {
         path: PathBuf,
         #[source]
-        source: kube::config::KubeconfigError,
+        source: Cause,
     },
     #[error(
-        "found no cluster: neither `KUBECONFIG`, nor ~/.kube/config, nor the credentials of a pod can be used"
+        "found no cluster: neither `KUBECONFIG`, nor ~/.kube/config, nor the credentials of a pod can be used{}",
+        .0.as_ref().map_or_else(String::new, |in_pod| format!(": {in_pod}"))
     )]
-    Nowhere(#[source] kube::config::InferConfigError),
+    Nowhere(Option<String>),
     #[error("context `{context}` not found in {file}, which has {known}")]
     Context {
         context: String,
@@ -49,14 +50,32 @@ pub enum Error {
     },
 }
 
+type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// The cause without the path, which the error names already.
+fn cause(error: KubeconfigError) -> Cause {
+    if let KubeconfigError::ReadConfig(source, _) = error { source.into() } else { error.into() }
+}
+
+/// Outside a pod there is nothing to say of the credentials of one.
+fn nowhere(error: &InferConfigError) -> Error {
+    let is_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+    Error::Nowhere(is_pod.then(|| error.to_string()))
+}
+
 /// The configuration of a client: from a file, else from `KUBECONFIG` or ~/.kube/config, else that of a pod.
 pub async fn config(kubeconfig: Option<PathBuf>, context: Option<String>) -> Result<Config, Error> {
-    let unusable = |source| Error::Kubeconfig { path: PathBuf::from(location(kubeconfig.as_ref())), source };
+    let unusable = |error: KubeconfigError| {
+        // One of several.
+        let path = if let KubeconfigError::ReadConfig(_, path) = &error { Some(path.clone()) } else { None };
+        let path = path.unwrap_or_else(|| PathBuf::from(location(kubeconfig.as_ref())));
+        Error::Kubeconfig { path, source: cause(error) }
+    };
     let file = match read(kubeconfig.as_ref()) {
         Ok(file) => file,
         // There is no file in a pod.
         Err(_) if kubeconfig.is_none() && context.is_none() && !is_configured() => {
-            return Config::infer().await.map(without_retries).map_err(Error::Nowhere);
+            return Config::infer().await.map(without_retries).map_err(|error| nowhere(&error));
         }
         Err(error) => return Err(unusable(error)),
     };
@@ -72,7 +91,7 @@ pub async fn config(kubeconfig: Option<PathBuf>, context: Option<String>) -> Res
             });
         }
         None if kubeconfig.is_none() => {
-            return Config::infer().await.map(without_retries).map_err(Error::Nowhere);
+            return Config::infer().await.map(without_retries).map_err(|error| nowhere(&error));
         }
         Some(_) | None => {}
     }
@@ -86,7 +105,7 @@ pub fn contexts(kubeconfig: Option<&PathBuf>) -> Vec<String> {
     read(kubeconfig).map(|file| names(&file)).unwrap_or_default()
 }
 
-fn read(path: Option<&PathBuf>) -> Result<Kubeconfig, kube::config::KubeconfigError> {
+fn read(path: Option<&PathBuf>) -> Result<Kubeconfig, KubeconfigError> {
     path.map_or_else(Kubeconfig::read, Kubeconfig::read_from)
 }
 

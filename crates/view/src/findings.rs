@@ -8,7 +8,7 @@ use kai_engine::cluster::group::Group;
 use kai_engine::input::Key;
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A problem of the pod group or of some of its pods.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
@@ -61,8 +61,14 @@ fn field(path: &str) -> String {
 /// The findings on a group and its pods; those that prevent the placement come first. The same problem of several pods is
 /// listed once.
 pub(crate) fn of_group(store: &Store, cluster: &Cluster, key: &Key, group: &Group) -> Vec<FindingView> {
-    let mut all: Vec<FindingView> =
-        store.findings_on(Kind::PodGroup, key).iter().map(FindingView::new).collect();
+    let object = store.objects().pod_groups.get(key);
+    let has_pods = !group.pods.is_empty();
+    let mut all: Vec<FindingView> = if object.is_some_and(|object| store.lacks_reference(object)) {
+        let findings = store.group_findings(&BTreeSet::from([key.clone()]), |_| has_pods);
+        findings.iter().map(FindingView::new).collect()
+    } else {
+        store.findings_on(Kind::PodGroup, key).iter().map(FindingView::new).collect()
+    };
     let mut of_pods: BTreeMap<(&str, &str), FindingView> = BTreeMap::new();
     let pods = group.pods.iter().map(|pod| cluster.pod_key(*pod));
     for pod in pods {

@@ -286,7 +286,7 @@ fn group_view(
     let stale_until = stale_until(group.stale_since, grace, view.now).map(|until| until.to_string());
     let counts = PodCounts::of(&view.store, &view.cluster, group);
     let min = min(group, Group::root());
-    let obstacles = verdict.map(|verdict| obstacles_of(view, verdict, &counts)).unwrap_or_default();
+    let obstacles = verdict.map(|verdict| obstacles_of(&view.store, verdict, &counts)).unwrap_or_default();
     let mut model = GroupView {
         group: key.to_string(),
         workload: Workload::of(object),
@@ -313,12 +313,27 @@ fn group_view(
     model
 }
 
-/// The obstacles with the hints that correct something; what else would help is found by planning.
-fn obstacles_of(view: &ClusterView, verdict: &GroupVerdict, counts: &PodCounts) -> Vec<Obstacle> {
-    let mut all = obstacles(verdict, Some(&view.store));
-    for obstacle in all.iter_mut().filter(|obstacle| !obstacle.is_correction) {
-        obstacle.sentence.hint = None;
+/// Why a group is pending: what is invalid where that is why, then every obstacle.
+pub fn explained(store: &Store, cluster: &Cluster, verdict: &GroupVerdict) -> Vec<Obstacle> {
+    let Some(group) = cluster.group(&verdict.group) else { return obstacles(verdict, Some(store)) };
+    let group = &cluster.groups[group];
+    let counts = PodCounts::of(store, cluster, group);
+    let mut all = obstacles_of(store, verdict, &counts);
+    if counts.invalid > 0 && matches!(verdict.leading, Verdict::NotReady { .. }) {
+        let findings = findings::of_group(store, cluster, &verdict.group, group);
+        let invalid = findings.into_iter().find(|finding| finding.prevents).map(|finding| Obstacle {
+            is_further: false,
+            sentence: Sentence { text: finding.text(), hint: Some(finding.hint) },
+            is_correction: true,
+        });
+        all.splice(0..0, invalid);
     }
+    all
+}
+
+/// The obstacles with the hints that correct something; what else would help is found by planning.
+fn obstacles_of(store: &Store, verdict: &GroupVerdict, counts: &PodCounts) -> Vec<Obstacle> {
+    let mut all = obstacles(verdict, Some(store));
     if let Verdict::NotReady { sub_group, ready, needed } = &verdict.leading
         && let Some(first) = all.first_mut()
     {

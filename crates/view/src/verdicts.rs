@@ -1,11 +1,12 @@
 //! Why groups are pending: verdicts and failed evictions with their values, and as sentences.
 
 use crate::amounts::{key, named, unit};
+use crate::groups;
 use crate::missing_queue;
 use kai_cache::store::Store;
-use kai_engine::Outcome;
 use kai_engine::explain::{FailedActions, Sentence, failed_actions, is_correction, plain};
 use kai_engine::verdict::{EvictionFailureReason, GroupVerdict, QueueResource, ScenarioRejection, Verdict};
+use kai_engine::{Cluster, Outcome};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -59,18 +60,24 @@ pub struct Obstacle {
     pub is_correction: bool,
 }
 
-/// The verdicts on all groups that are not completely placed, with all hints: no plan is made that could prove one.
-pub fn pending(outcome: &Outcome) -> Vec<VerdictView> {
-    let of_group = |verdict: &GroupVerdict| with_hints(verdict, |_| true);
-    outcome.verdicts.iter().filter(|verdict| verdict.leading != Verdict::Placed).map(of_group).collect()
+/// The verdicts on all groups that are not completely placed.
+pub fn pending(outcome: &Outcome, store: &Store, cluster: &Cluster) -> Vec<VerdictView> {
+    let pending = outcome.verdicts.iter().filter(|verdict| verdict.leading != Verdict::Placed);
+    let explained = pending.map(|verdict| {
+        let mut view = view(verdict);
+        let is_failure = matches!(verdict.leading, Verdict::NoVictims(_));
+        let first = groups::explained(store, cluster, verdict).into_iter().next();
+        if let Some(Obstacle { sentence, .. }) = first.filter(|_| !is_failure) {
+            (view.leading.why, view.leading.hint) = (sentence.text, sentence.hint);
+        }
+        view
+    });
+    explained.collect()
 }
 
 /// A verdict with the hints that say how to correct an object. What else would help is found by planning.
 pub fn view(verdict: &GroupVerdict) -> VerdictView {
-    with_hints(verdict, is_correction)
-}
-
-fn with_hints(verdict: &GroupVerdict, has_hint: impl Fn(&Verdict) -> bool) -> VerdictView {
+    let has_hint = is_correction;
     let reason = |of: &Verdict| {
         let Sentence { text, hint } = plain(of, &verdict.queue);
         ReasonView { verdict: name(of), why: text, hint: hint.filter(|_| has_hint(of)) }
@@ -79,7 +86,7 @@ fn with_hints(verdict: &GroupVerdict, has_hint: impl Fn(&Verdict) -> bool) -> Ve
         let failure = eviction_failure(failed);
         let of_verdict = |of: &&Verdict| matches!(of, Verdict::NoVictims(of) if of.reason == *failed.reason);
         let verdict = std::iter::once(&verdict.leading).chain(&verdict.further).find(of_verdict);
-        EvictionFailureView { hint: failure.hint.filter(|_| verdict.is_some_and(&has_hint)), ..failure }
+        EvictionFailureView { hint: failure.hint.filter(|_| verdict.is_some_and(has_hint)), ..failure }
     };
     let further = verdict.further.iter().filter(|further| !matches!(further, Verdict::NoVictims(_)));
     VerdictView {
@@ -103,8 +110,8 @@ fn eviction_failure(failed: &FailedActions<'_>) -> EvictionFailureView {
     }
 }
 
-/// The leading reason, further ones, and why no eviction helped, without repetitions. With the objects, a missing
-/// queue is explained.
+/// The leading reason, further ones, and why no eviction helped, without repetitions, with the hints that say how to correct
+/// an object. With the objects, a missing queue is explained.
 pub fn obstacles(verdict: &GroupVerdict, store: Option<&Store>) -> Vec<Obstacle> {
     let is_failure = |of: &Verdict| matches!(of, Verdict::NoVictims(_));
     let sentence = |of: &Verdict| {
@@ -112,10 +119,10 @@ pub fn obstacles(verdict: &GroupVerdict, store: Option<&Store>) -> Vec<Obstacle>
         let explained = store.and_then(|store| missing_queue::explain(store, &verdict.queue));
         explained.unwrap_or_else(|| plain(of, &verdict.queue))
     };
-    let obstacle = |of: &Verdict, is_further| Obstacle {
-        is_further,
-        sentence: sentence(of),
-        is_correction: is_correction(of),
+    let obstacle = |of: &Verdict, is_further| {
+        let (Sentence { text, hint }, is_correction) = (sentence(of), is_correction(of));
+        let sentence = Sentence { text, hint: hint.filter(|_| is_correction) };
+        Obstacle { is_further, sentence, is_correction }
     };
     let leading = Some(&verdict.leading).filter(|leading| !is_failure(leading));
     let further = verdict.further.iter().filter(|further| !is_failure(further));
@@ -124,7 +131,7 @@ pub fn obstacles(verdict: &GroupVerdict, store: Option<&Store>) -> Vec<Obstacle>
     let all = all.chain(further.map(|of| obstacle(of, true)));
     let all = all.chain(failed.map(|failed| Obstacle {
         is_further: false,
-        sentence: failed.sentence,
+        sentence: Sentence { text: failed.sentence.text, hint: None },
         is_correction: false,
     }));
     let mut seen = BTreeSet::new();

@@ -255,7 +255,7 @@ all_optional! {
         pub instance_name: String,
         /// How long it keeps data, such as `2w`.
         pub retention_period: String,
-        /// Scrape interval, such as `1m`.
+        /// Has no effect, as in KAI: `serviceMonitor.interval` is the scrape interval.
         pub sample_interval: String,
         /// Whether its data is stored on a persistent volume; true when absent.
         pub enable_persistent_storage: bool,

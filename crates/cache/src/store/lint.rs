@@ -2,11 +2,14 @@
 
 use super::Store;
 use crate::finding::{Finding, Report};
-use crate::object::{Kind, Objects, Pod};
+use crate::object::{Kind, Objects, Pod, PodGroup};
 use crate::translate::{gpu, group, queue};
 use kai_api::well_known::annotation;
 use kai_engine::input::Key;
 use std::collections::{BTreeMap, BTreeSet};
+
+const QUEUE_FIELD: &str = "spec.queue";
+pub(super) const PRIORITY_CLASS_FIELD: &str = "spec.priorityClassName";
 
 pub(super) fn across_objects(store: &Store, findings: &mut Vec<Finding>) {
     queues(store, findings);
@@ -109,53 +112,74 @@ fn disconnected_queues(store: &Store) -> BTreeSet<&str> {
 }
 
 fn groups(store: &Store, findings: &mut Vec<Finding>) {
+    of_groups(store, store.objects.pod_groups.iter().map(|(key, group)| (key, &**group)), findings);
+}
+
+/// References of some groups. Looks at every queue.
+pub(super) fn of_groups<'a>(
+    store: &Store,
+    groups: impl Iterator<Item = (&'a Key, &'a PodGroup)>,
+    findings: &mut Vec<Finding>,
+) {
     let objects = &store.objects;
     let parents: BTreeSet<&str> = objects.queues.values().map(|q| q.spec.parent_queue.as_str()).collect();
     let disconnected = disconnected_queues(store);
-    for (key, group) in objects.pod_groups.iter().filter(|(_, g)| group::is_selected(g, &store.settings)) {
+    for (key, group) in groups.filter(|(_, group)| group::is_selected(group, &store.settings)) {
         let mut report = Report::on(Kind::PodGroup, key);
         let name = group.spec.queue.as_str();
         match objects.queues.get(&Key::new("", name)) {
             None => report.warn(
-                "spec.queue",
+                QUEUE_FIELD,
                 format!("the queue `{name}` does not exist, so the group is not scheduled"),
                 "create the queue, or name an existing one",
             ),
             Some(_) if disconnected.contains(name) => report.warn(
-                "spec.queue",
+                QUEUE_FIELD,
                 format!("the queue `{name}` is ignored, so the group is not scheduled"),
                 "see the findings on the queue and its ancestors, or name another queue",
             ),
             Some(_) if parents.contains(name) && store.settings.full_hierarchy_fairness => report.warn(
-                "spec.queue",
+                QUEUE_FIELD,
                 format!("the queue `{name}` has children, so the group is not scheduled"),
                 "name a queue without children",
             ),
             Some(_) => {}
         }
-        let class = group.spec.priority_class_name.as_str();
-        if !class.is_empty() && !objects.priority_classes.contains_key(&Key::new("", class)) {
+        if let Some(class) = missing_class(objects, group) {
             let value = group::priority(class, &objects.priority_classes);
             report.warn(
-                "spec.priorityClassName",
+                PRIORITY_CLASS_FIELD,
                 format!("the priority class `{class}` does not exist, so the priority is {value}"),
                 "create the class, or name an existing one",
             );
         }
-        let below = group.spec.sub_groups.iter().filter_map(|s| s.topology_constraint.as_ref());
-        let named: BTreeSet<&str> =
-            group.spec.topology_constraint.iter().chain(below).map(|c| c.topology.as_str()).collect();
-        for topology in named.into_iter().filter(|t| !t.is_empty()) {
-            if !objects.topologies.contains_key(&Key::new("", topology)) {
-                report.warn(
-                    "spec.topologyConstraint.topology",
-                    format!("the topology `{topology}` does not exist, so the group cannot be placed"),
-                    "create the topology, or name an existing one",
-                );
-            }
+        for topology in missing_topologies(objects, group) {
+            report.warn(
+                "spec.topologyConstraint.topology",
+                format!("the topology `{topology}` does not exist, so the group cannot be placed"),
+                "create the topology, or name an existing one",
+            );
         }
         findings.append(&mut report.into_findings());
     }
+}
+
+/// Whether a group names a queue, a priority class or a topology that does not exist.
+pub(super) fn lacks_reference(objects: &Objects, group: &PodGroup) -> bool {
+    !objects.queues.contains_key(&Key::new("", group.spec.queue.as_str()))
+        || missing_class(objects, group).is_some()
+        || !missing_topologies(objects, group).is_empty()
+}
+
+fn missing_class<'a>(objects: &Objects, group: &'a PodGroup) -> Option<&'a str> {
+    let class = Some(group.spec.priority_class_name.as_str()).filter(|class| !class.is_empty());
+    class.filter(|class| !objects.priority_classes.contains_key(&Key::new("", *class)))
+}
+
+fn missing_topologies<'a>(objects: &Objects, group: &'a PodGroup) -> BTreeSet<&'a str> {
+    let below = group.spec.sub_groups.iter().filter_map(|s| s.topology_constraint.as_ref());
+    let named = group.spec.topology_constraint.iter().chain(below).map(|c| c.topology.as_str());
+    named.filter(|name| !name.is_empty() && !objects.topologies.contains_key(&Key::new("", *name))).collect()
 }
 
 fn pods(store: &Store, findings: &mut Vec<Finding>) {

@@ -86,7 +86,8 @@ pub fn usage_half_life(queue: &Queue) -> Option<Result<Span, String>> {
     Some(match duration::parse_extended(text) {
         Ok(span) if span.0 > 0 => Ok(span),
         Ok(_) => Err(format!("{} is not longer than nothing", quoted(text))),
-        Err(error) => Err(error.to_string()),
+        // The finding has a hint of its own.
+        Err(_) => Err(format!("{} is not a duration", quoted(text))),
     })
 }
 

@@ -1,6 +1,8 @@
 //! The summary of a cycle that `--json` prints: timings, counts of decisions, evictions and pending groups.
 
+use super::hints::PlanHints;
 use super::timing::Times;
+use kai_cache::Store;
 use kai_engine::Cluster;
 use kai_engine::input::Key;
 use kai_engine::outcome::{Decision, Outcome};
@@ -46,16 +48,19 @@ pub(crate) struct Summary {
     #[schemars(with = "Vec<VerdictView>")]
     pending: Vec<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    findings: Option<Vec<String>>,
+    pub(super) findings: Option<Vec<String>>,
+    /// With `--hints`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<PlanHints>")]
+    pub(super) hints: Option<Value>,
 }
 
 impl Summary {
     pub(super) fn new(
         outcome: &Outcome,
-        cluster: &Cluster,
+        (store, cluster): (&Store, &Cluster),
         times: &Times,
         now: String,
-        findings: Option<Vec<String>>,
     ) -> Self {
         let (mut bound, mut evicted, mut moved, mut pipelined) = (0, 0, 0, 0);
         for decision in &outcome.decisions {
@@ -90,8 +95,9 @@ impl Summary {
             outcome_hash: format!("{:016x}", outcome.hash),
             verdicts,
             evictions: values(&evictions::view(outcome)),
-            pending: values(&verdicts::pending(outcome)),
-            findings,
+            pending: values(&verdicts::pending(outcome, store, cluster)),
+            findings: None,
+            hints: None,
         }
     }
 }
@@ -167,7 +173,8 @@ mod tests {
             hash: 0xab,
             ..Outcome::default()
         };
-        let summary = Summary::new(&outcome, &Cluster::new(), &Times::default(), "now".to_owned(), None);
+        let summary =
+            Summary::new(&outcome, (&Store::default(), &Cluster::new()), &Times::default(), "now".to_owned());
         assert_eq!(
             (summary.bind_requests, summary.pipelined, summary.moved, summary.placed_pending),
             (1, 2, 1, 2)

@@ -7,13 +7,14 @@ use kai_engine::verdict::{
     EvictionFailure, EvictionFailureReason, GroupVerdict, NodeFit, NodeRejection, QueueExcess, QueueResource,
     Verdict,
 };
+use kai_view::verdicts::obstacles;
 
 fn key(name: &str) -> Key {
     Key::new("lab", name)
 }
 
 fn outcome(outcome: &Outcome) -> String {
-    super::outcome(outcome, kai_view::Names::default())
+    super::outcome(outcome, kai_view::Names::default(), |verdict| obstacles(verdict, None))
 }
 
 fn bind(pod: &str, node: &str, gpus: u32, hundredths: u32, groups: &[&str]) -> Decision {
@@ -238,7 +239,6 @@ fn outcome_has_all_tables() {
       lab/big    research      4   3 of 4 required pods fit; 0/3 nodes are available for pod
                                    `lab/train-3`: 2 insufficient GPUs, 1 untolerated taint
                                    `maintenance`
-                                   hint: wait for pods to finish, or add a node
                                    also: queue `research` would use 10 of its limit of 8 GPUs
                                    no consolidation or preemption: the search failed for group
                                    `lab/other`, which is equivalent and requests no more

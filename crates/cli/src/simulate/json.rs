@@ -1,7 +1,7 @@
 //! The report of a simulation as one JSON object: GPUs in devices, CPU in cores, memory in bytes, times in seconds.
 
 use anyhow::Result;
-use kai_engine::explain::plain;
+use kai_engine::explain::{is_correction, plain};
 use kai_engine::verdict::GroupVerdict;
 use kai_replay::{GroupResult, QueueResult, QueueSample, Report, Waits};
 use kai_units::{Span, Timestamp};
@@ -230,7 +230,8 @@ fn pending(verdict: &GroupVerdict) -> PendingView {
         queue: verdict.queue.clone(),
         pods: verdict.pending,
         why: sentence.text,
-        hint: sentence.hint,
+        // What else would help is found by planning.
+        hint: sentence.hint.filter(|_| is_correction(&verdict.leading)),
     }
 }
 

@@ -6,6 +6,7 @@ use kai_engine::verdict::QueueResource;
 use kai_replay::{GroupResult, QueueResult, Report, Waits};
 use kai_units::{Span, Timestamp};
 use kai_view::amounts::RESOURCES;
+use kai_view::verdicts::obstacles;
 
 /// Number of columns of the table over time.
 const MOMENTS: usize = 6;
@@ -26,7 +27,8 @@ pub(super) fn text(simulated: &Simulated) -> String {
     section(
         &mut text,
         "Pending",
-        pending::of(&report.pending, kai_view::Names::default()).as_deref(),
+        pending::of(&report.pending, kai_view::Names::default(), |verdict| obstacles(verdict, None))
+            .as_deref(),
         "No pending pod groups",
     );
     format!("{}\n\n{text}", heading(simulated))

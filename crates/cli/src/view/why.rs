@@ -169,14 +169,20 @@ fn group_text(explained: &ExplainedGroup, now: Timestamp) -> String {
 
 /// What would run a group, each proven by a plan. That it can never fit is a reason, which comes before.
 pub(crate) fn append_hints(text: &mut String, hints: &HintsView) {
+    let lines = hint_lines(hints);
+    if !lines.is_empty() {
+        section(text, "What would run it (each planned)", &lines.join("\n"));
+    }
+}
+
+/// The hints of a group, numbered.
+pub(crate) fn hint_lines(hints: &HintsView) -> Vec<String> {
     let of_each = |(index, hint): (usize, &HintView)| hint_text(index + 1, hint);
     let mut lines: Vec<String> = hints.hints.iter().enumerate().map(of_each).collect();
     if hints.incomplete {
         lines.push("further changes were not tried, since a plan of this cluster takes long".to_owned());
     }
-    if !lines.is_empty() {
-        section(text, "What would run it (each planned)", &lines.join("\n"));
-    }
+    lines
 }
 
 fn hint_text(number: usize, hint: &HintView) -> String {

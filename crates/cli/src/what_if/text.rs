@@ -56,6 +56,7 @@ fn prediction(text: &mut String, group: &Prediction, is_one_of_several: bool) {
         if never.is_none_or(|never| !never.ends_with(&verdict.leading.why)) {
             lines.push(verdict.leading.why.clone());
         }
+        lines.extend(verdict.leading.hint.as_ref().map(|hint| format!("  hint: {hint}")));
         lines.extend(verdict.further.iter().map(|further| format!("also: {}", further.why)));
     }
     let row = |pod: &PodPlace| {

@@ -195,6 +195,37 @@ fn error_has_its_cause_once() {
     let error = stderr(&output.expect("the command runs"));
     assert!(error.starts_with(&format!("error: cannot use kubeconfig `{folder}`: ")), "{error}");
     assert_eq!(error.matches("s a directory").count(), 1, "{error}");
+    let missing = kai(&["queues", "--kubeconfig", "/nowhere/config"]);
+    let error = stderr(&missing);
+    assert!(error.starts_with("error: cannot use kubeconfig `/nowhere/config`: No such file"), "{error}");
+    assert_eq!(error.matches("/nowhere").count(), 1, "{error}");
+    let mut nowhere = Command::new(env!("CARGO_BIN_EXE_kai"));
+    nowhere
+        .arg("queues")
+        .env("HOME", "/nowhere")
+        .env_remove("KUBECONFIG")
+        .env_remove("KUBERNETES_SERVICE_HOST");
+    let error = stderr(&nowhere.output().expect("the command runs"));
+    assert!(error.starts_with("error: found no cluster: "), "{error}");
+    assert!(!error.contains("o such file") && !error.contains("incluster"), "{error}");
+}
+
+#[test]
+fn zip_archive_is_no_manifest() {
+    let archive = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/conformance/random.zip");
+    for command in ["lint", "group"] {
+        let error = stderr(&kai(&[command, archive]));
+        assert!(error.contains("is a zip archive, such as a snapshot, not a manifest"), "{command}: {error}");
+    }
+}
+
+#[test]
+fn several_yaml_documents_are_no_configuration() {
+    let file = scratch("two-documents.yaml", "actions: allocate\n---\nactions: reclaim\n");
+    let snapshot = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/gang.yaml");
+    let error = stderr(&kai(&["plan", snapshot, "--config", &file]));
+    assert!(error.contains("multiple YAML documents"), "{error}");
+    assert!(!error.contains("from_str"), "{error}");
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod real_control_plane;
 mod screen;
 mod simulate;
 mod snapshot;
+mod time_based;
 mod up_process;
 mod up_with_kubectl;
 mod view_commands;

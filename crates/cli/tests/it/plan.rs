@@ -26,47 +26,70 @@ fn snapshot_is_planned_as_tables() {
       GROUP          QUEUE   PODS   REASON
     ────────────────────────────────────────────────────────────────────────────────────────────────────
       bench/dist-0   a          8   `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
-                                    hint: wait for pods to finish, or request fewer pods
                                     no consolidation: 64 GPUs requested, and only 24 are free in total
                                     no reclaim: queue `a` would use 88 of its fair share of 48 GPUs
                                     no preemption: queue `a` has no preemptible group of lower
                                     priority
       bench/dist-1   a          8   `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
-                                    hint: wait for pods to finish, or request fewer pods
                                     no consolidation or preemption: the search failed for group
                                     `bench/dist-0`, which is equivalent and requests no more
                                     no reclaim: queue `a` would use 88 of its fair share of 48 GPUs
       bench/dist-2   a          8   `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
-                                    hint: wait for pods to finish, or request fewer pods
                                     no consolidation or preemption: the search failed for group
                                     `bench/dist-0`, which is equivalent and requests no more
                                     no reclaim: queue `a` would use 88 of its fair share of 48 GPUs
       bench/dist-3   a          8   `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
-                                    hint: wait for pods to finish, or request fewer pods
                                     no consolidation or preemption: the search failed for group
                                     `bench/dist-0`, which is equivalent and requests no more
                                     no reclaim: queue `a` would use 88 of its fair share of 48 GPUs
       bench/dist-4   a          8   `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
-                                    hint: wait for pods to finish, or request fewer pods
                                     no consolidation or preemption: the search failed for group
                                     `bench/dist-0`, which is equivalent and requests no more
                                     no reclaim: queue `a` would use 88 of its fair share of 48 GPUs
       bench/dist-5   a          8   `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
-                                    hint: wait for pods to finish, or request fewer pods
                                     no consolidation or preemption: the search failed for group
                                     `bench/dist-0`, which is equivalent and requests no more
                                     no reclaim: queue `a` would use 88 of its fair share of 48 GPUs
       bench/dist-6   a          8   `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
-                                    hint: wait for pods to finish, or request fewer pods
                                     no consolidation or preemption: the search failed for group
                                     `bench/dist-0`, which is equivalent and requests no more
                                     no reclaim: queue `a` would use 88 of its fair share of 48 GPUs
       bench/dist-7   a          8   `block-000.rack-0000` of topology `datacenter` does not fit 8 pods
-                                    hint: wait for pods to finish, or request fewer pods
                                     no consolidation or preemption: the search failed for group
                                     `bench/dist-0`, which is equivalent and requests no more
                                     no reclaim: queue `a` would use 88 of its fair share of 48 GPUs
+
+    what would run pending groups: see --hints
     ");
+}
+
+#[test]
+fn only_proven_hints_and_corrections_are_printed() {
+    let plan = |example: &str, option: &str| {
+        let example = format!("{}/../../examples/{example}", env!("CARGO_MANIFEST_DIR"));
+        let output = kai(&["plan", &example, "--json", option]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        serde_json::from_slice::<Value>(&output.stdout).expect("one JSON object")
+    };
+    let without = plan("gang.yaml", "--findings");
+    assert!(without.get("hints").is_none(), "{without}");
+    let [second, third] = without["pending"].as_array().expect("a list").as_slice() else {
+        panic!("{without}");
+    };
+    assert!(second["hint"].is_null(), "capacity is missing, and no plan has proven what helps: {second}");
+    assert_eq!((&third["why"], &third["hint"]), (&json!("2 of 3 pods exist"), &json!("create 1 more")));
+    let with = plan("gang.yaml", "--hints");
+    let hints = &with["hints"]["groups"][0];
+    assert_eq!((&hints["group"], &with["hints"]["omitted"]), (&json!("lab/second"), &json!(0)));
+    let what: Vec<&str> =
+        hints["hints"].as_array().expect("a list").iter().filter_map(|hint| hint["what"].as_str()).collect();
+    assert!(what.contains(&"add a node like `gpu-1`"), "{what:?}");
+    assert_eq!(with["outcome_hash"], without["outcome_hash"]);
+    let invalid = plan("invalid-objects.yaml", "--findings");
+    let unreadable = invalid["pending"].as_array().expect("a list").iter();
+    let unreadable = unreadable.filter(|group| group["group"] == "lab/unreadable");
+    let why: Vec<&str> = unreadable.filter_map(|group| group["why"].as_str()).collect();
+    assert!(matches!(&why[..], [why] if why.contains("`1e400` is not a quantity")), "{why:?}");
 }
 
 #[test]

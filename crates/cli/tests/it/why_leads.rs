@@ -88,3 +88,18 @@ async fn missing_pods_are_counted_and_a_group_that_never_fits_is_not_asked_to_wa
     assert!(failures.iter().all(|failure| failure["hint"].is_null()), "{group}");
     assert!(group["hints"]["never"].is_string(), "{group}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn missing_queue_and_priority_class_of_a_group_are_named_without_pods_too() {
+    let test = TestCluster::installed("leads-references").await;
+    let spec = json!({"queue": "nowhere", "minMember": 1, "priorityClassName": "trian"});
+    let metadata = json!({"name": "empty"});
+    let api_version = POD_GROUP.api_version();
+    test.create(json!({"apiVersion": api_version, "kind": "PodGroup", "metadata": metadata, "spec": spec}))
+        .await;
+    let (text, reason) = test.reason("empty").await;
+    assert_eq!(reason[0], "it has no pods to schedule", "{text}");
+    for problem in ["the queue `nowhere` does not exist", "the priority class `trian` does not exist"] {
+        assert!(reason.iter().any(|line| line.contains(problem)), "{problem}: {text}");
+    }
+}

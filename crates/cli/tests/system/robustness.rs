@@ -3,6 +3,7 @@
 
 mod api_server_errors;
 mod churn;
+mod invalid_groups;
 mod invalid_nodes;
 mod invalid_pods;
 mod invalid_queues;

@@ -381,8 +381,16 @@ async fn groups_follow_the_map_of_default_priorities() {
     let group = test.find(&k::POD_GROUP, &labelled).await.unwrap();
     assert_eq!(group["spec"]["priorityClassName"], "train", "the label precedes the defaults: {group:#}");
 
+    let malformed = json!({"data": {"types": "[{"}});
+    test.patch(&kai_runtime::kind::CONFIG_MAP, "defaults", malformed).await;
+    class_is("train", Value::Null).await;
+    test.sleep(2.0).await;
+    let events = events_of(&test, "ConfigMap", "defaults").await;
+    assert!(matches!(&events[..], [only] if only.contains("no kind has a default")), "{events:?}");
+
     test.delete(&kai_runtime::kind::CONFIG_MAP, "defaults").await;
     class_is("train", Value::Null).await;
+    assert_eq!(events_of(&test, "ConfigMap", "defaults").await.len(), 1);
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]

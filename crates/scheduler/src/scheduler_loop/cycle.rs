@@ -280,6 +280,7 @@ impl SchedulerLoop {
         self.verdicts.retain(|group, _| !placed.contains(group));
         let pending = self.verdicts.keys().cloned().collect();
         self.reporter.set_pending(pending, Instant::now());
+        self.queue_hints();
     }
 }
 

@@ -4,6 +4,8 @@
 //! searches hints for some groups, those first that have waited longest for an answer. A hint is in the condition as long as
 //! the verdict is the one for which it was found.
 
+mod queue;
+
 use super::SchedulerLoop;
 use crate::cycle_trigger::Impact;
 use crate::event_queue::{FoundHint, SchedulerEvent};
@@ -12,6 +14,7 @@ use kai_engine::input::Key;
 use kai_engine::verdict::{GroupVerdict, Verdict};
 use kai_engine::{CarryOver, ClusterState, Cycle, Policy};
 use kai_whatif::{Model, hints, sentence};
+use queue::{Due, Queue};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +32,7 @@ const GROUPS_MAX: usize = 20;
 #[derive(Debug, Default)]
 pub(super) struct Hints {
     known: BTreeMap<Key, Known>,
+    queue: Queue,
     searched_at: Option<Instant>,
     is_searching: bool,
     /// Hints were found and not reported yet.
@@ -39,8 +43,6 @@ pub(super) struct Hints {
 struct Known {
     verdict: GroupVerdict,
     text: Option<String>,
-    /// The number of cycles before the search.
-    cycle: u64,
 }
 
 impl Hints {
@@ -54,28 +56,40 @@ impl Hints {
     pub(super) fn take_unreported(&mut self) -> bool {
         std::mem::take(&mut self.has_unreported)
     }
+
+    pub(super) fn forget(&mut self, group: &Key) {
+        self.queue.remove(group);
+        self.known.remove(group);
+    }
 }
 
 impl SchedulerLoop {
-    /// When hints are searched next.
-    pub(super) fn next_hints(&self) -> Option<Instant> {
-        // A plan on a copy calls no plugins, so it would prove nothing with them.
-        let is_wanted = self.options.condition_hints && !self.policies.all_actions.has_callbacks();
-        if !is_wanted || self.hints.is_searching {
-            return None;
-        }
-        let due = self.verdicts.iter().filter(|(group, verdict)| self.needs_hint(group, verdict));
-        let due = due.filter_map(|(group, _)| self.reporter.pending.get(group));
-        let first = due.map(|status| status.pending_since + PENDING_MIN).min()?;
-        Some(self.hints.searched_at.map_or(first, |at| first.max(at + INTERVAL)))
+    /// A plan on a copy calls no plugins, so it would prove nothing with them.
+    fn wants_hints(&self) -> bool {
+        self.options.condition_hints && !self.policies.all_actions.has_callbacks()
     }
 
-    /// Whether a group has no hint yet, or cycles have run since it was found.
-    fn needs_hint(&self, group: &Key, verdict: &GroupVerdict) -> bool {
-        let has_condition =
-            !matches!(verdict.leading, Verdict::NotReady { .. } | Verdict::WaitingForVictims { .. });
-        let is_current = |known: &Known| known.verdict == *verdict && known.cycle == self.cycles;
-        has_condition && !self.hints.known.get(group).is_some_and(is_current)
+    /// Takes over the pending groups of a cycle.
+    pub(super) fn queue_hints(&mut self) {
+        if !self.wants_hints() {
+            return;
+        }
+        let since = |group: &Key| self.reporter.pending.get(group).map(|status| status.pending_since);
+        let with_condition = self.verdicts.iter().filter(|(_, verdict)| has_condition(verdict));
+        let groups = with_condition.filter_map(|(group, _)| Some((group, since(group)?))).collect();
+        self.hints.queue.set(&groups);
+    }
+
+    /// When hints are searched next.
+    pub(super) fn next_hints(&self) -> Option<Instant> {
+        if !self.wants_hints() || self.hints.is_searching {
+            return None;
+        }
+        let after_last = self.hints.searched_at.map(|at| at + INTERVAL);
+        match self.hints.queue.next(self.cycles)? {
+            Due::AtOnce => after_last,
+            Due::At(at) => Some(after_last.map_or(at, |after| after.max(at))),
+        }
     }
 
     /// Searches hints beside the loop, if it is time.
@@ -83,18 +97,9 @@ impl SchedulerLoop {
         if self.next_hints().is_none_or(|at| at > now) {
             return;
         }
-        let waits = |group: &Key| {
-            let status = self.reporter.pending.get(group);
-            status.is_some_and(|status| status.pending_since + PENDING_MIN <= now)
-        };
-        let all =
-            self.verdicts.iter().filter(|(group, verdict)| self.needs_hint(group, verdict) && waits(group));
-        let last = |group: &Key| self.hints.known.get(group).map(|known| known.cycle);
-        let mut due: Vec<(Option<u64>, GroupVerdict)> =
-            all.map(|(group, verdict)| (last(group), verdict.clone())).collect();
-        due.sort_by_key(|(cycle, _)| *cycle);
-        due.truncate(GROUPS_MAX);
-        let due: Vec<GroupVerdict> = due.into_iter().map(|(_, verdict)| verdict).collect();
+        let due = self.hints.queue.due(now, self.cycles, GROUPS_MAX);
+        let due: Vec<GroupVerdict> =
+            due.iter().filter_map(|group| self.verdicts.get(group).cloned()).collect();
         let pending = &self.reporter.pending;
         self.hints.known.retain(|group, _| pending.contains_key(group));
         self.hints.searched_at = Some(now);
@@ -123,10 +128,16 @@ impl SchedulerLoop {
         for FoundHint { verdict, text } in found {
             let group = verdict.group.clone();
             self.reporter.render_again(&group);
-            self.hints.known.insert(group, Known { verdict, text, cycle });
+            self.hints.queue.searched(&group, cycle);
+            self.hints.known.insert(group, Known { verdict, text });
         }
         Impact::None
     }
+}
+
+/// Whether the condition of a group with this verdict may have a hint.
+fn has_condition(verdict: &GroupVerdict) -> bool {
+    !matches!(verdict.leading, Verdict::NotReady { .. } | Verdict::WaitingForVictims { .. })
 }
 
 /// The first hint of each group. All searches together may take as many steps as one of `kai why`; groups for which nothing

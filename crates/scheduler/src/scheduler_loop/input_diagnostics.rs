@@ -2,7 +2,9 @@
 //! its condition.
 //!
 //! Verdicts explain pending groups. This module reports what no verdict covers, such as an annotation without effect, a
-//! cycle among queues, or a pod whose group does not exist.
+//! cycle among queues, a pod whose group does not exist, or a group that names a missing priority class.
+
+#![expect(clippy::indexing_slicing, reason = "by the indices of the cluster model")]
 
 use super::SchedulerLoop;
 use crate::effect::condition::PodCondition;
@@ -13,7 +15,7 @@ use kai_cache::translate::pod as pods;
 use kai_cache::{Finding, Kind, Severity};
 use kai_engine::input::Key;
 use kai_runtime::event::{Event, EventType, Regarding};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -26,6 +28,10 @@ pub(super) struct InputDiagnostics {
     reported: BTreeMap<(Kind, Key), (String, Vec<String>)>,
     /// Pods whose group does not exist, and since when; `None` once that is reported.
     group_missing: BTreeMap<Key, Option<Instant>>,
+    /// Groups that name a queue, a priority class or a topology that did not exist, and since when.
+    lack_reference: BTreeMap<Key, Instant>,
+    /// Since when all groups may name objects that do not exist.
+    references_changed: Option<Instant>,
     queues_changed: bool,
 }
 
@@ -39,6 +45,20 @@ impl InputDiagnostics {
         }
     }
 
+    /// Records whether a group names an object that does not exist. What it names often follows at once.
+    pub(super) fn set_lacks_reference(&mut self, group: &Key, lacks: bool) {
+        if lacks {
+            self.lack_reference.entry(group.clone()).or_insert_with(Instant::now);
+        } else {
+            self.lack_reference.remove(group);
+        }
+    }
+
+    /// Looks at the references of all groups later: an object that groups may name is gone, or not all are listed yet.
+    pub(super) fn references_changed(&mut self) {
+        self.references_changed.get_or_insert_with(Instant::now);
+    }
+
     pub(super) fn queues_changed(&mut self) {
         self.queues_changed = true;
     }
@@ -47,12 +67,18 @@ impl InputDiagnostics {
         self.reported.remove(&(kind, key.clone()));
         if kind == Kind::Pod {
             self.group_missing.remove(key);
+        } else if kind == Kind::PodGroup {
+            self.lack_reference.remove(key);
+        } else if matches!(kind, Kind::Queue | Kind::PriorityClass | Kind::Topology) {
+            self.references_changed();
         }
     }
 
-    /// When the next missing group is due to be reported.
+    /// When the next missing object is due to be reported.
     pub(super) fn next_report(&self, after: Duration) -> Option<Instant> {
-        self.group_missing.values().flatten().min().map(|since| *since + after)
+        let groups = self.group_missing.values().flatten();
+        let all = groups.chain(self.lack_reference.values()).chain(&self.references_changed);
+        all.min().map(|since| *since + after)
     }
 }
 
@@ -65,6 +91,7 @@ impl SchedulerLoop {
             findings.append(&mut self.cache.store().queue_findings());
         }
         findings.append(&mut self.pods_missing_group(now));
+        findings.append(&mut self.groups_lacking_references(now, &findings));
         let mut by_object: BTreeMap<(Kind, Key), Vec<Finding>> = BTreeMap::new();
         for finding in findings {
             by_object.entry((finding.kind, finding.key.clone())).or_default().push(finding);
@@ -99,6 +126,30 @@ impl SchedulerLoop {
             }
         }
         findings
+    }
+
+    /// The findings on groups that have named missing objects for long enough. They come with all other findings on the same
+    /// groups, since what was reported on an object is replaced as a whole.
+    fn groups_lacking_references(&mut self, now: Instant, found: &[Finding]) -> Vec<Finding> {
+        let after = self.options.report_after;
+        let is_due = |since: &Instant| now.duration_since(*since) >= after;
+        let lacking = self.diagnostics.lack_reference.extract_if(.., |_, since| is_due(since));
+        let mut groups: BTreeSet<Key> = lacking.map(|(group, _)| group).collect();
+        let store = self.cache.store();
+        if self.diagnostics.references_changed.take_if(|since| is_due(since)).is_some() {
+            let all = store.objects().pod_groups.iter();
+            groups.extend(
+                all.filter(|(_, group)| store.lacks_reference(group)).map(|(group, _)| group.clone()),
+            );
+        }
+        let reported = &self.diagnostics.reported;
+        let of_group = found.iter().filter(|finding| finding.kind == Kind::PodGroup);
+        let again = of_group.filter(|of| reported.contains_key(&(Kind::PodGroup, of.key.clone())));
+        groups.extend(again.map(|finding| finding.key.clone()));
+        let cluster = self.cache.cluster();
+        store.group_findings(&groups, |key| {
+            cluster.group(key).is_some_and(|group| !cluster.groups[group].pods.is_empty())
+        })
     }
 
     fn report_object(&mut self, (kind, key): (Kind, Key), findings: &[Finding]) {

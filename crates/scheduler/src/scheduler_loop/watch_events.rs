@@ -237,6 +237,11 @@ impl SchedulerLoop {
         if let Object::PodGroup(group) = object {
             self.annotations.overlay(&key, group);
             self.set_group_timers(&key, group);
+            if self.unsynced.is_empty() {
+                self.diagnostics.set_lacks_reference(&key, self.cache.store().lacks_reference(group));
+            } else {
+                self.diagnostics.references_changed();
+            }
             let conditions = group.status.as_ref().is_some_and(|s| !s.scheduling_conditions.is_empty());
             let is_selected = groups::is_selected(group, &self.options.settings);
             let version = group.metadata.resource_version.as_deref().and_then(|text| text.parse().ok());
@@ -281,6 +286,7 @@ impl SchedulerLoop {
             self.reporter.pending.remove(key);
             self.reporter.versions.groups.remove(key);
             self.verdicts.remove(key);
+            self.hints.forget(key);
         } else if kind == Kind::Pod {
             self.withdraw_binding(key);
             self.timers.set_pod(key, None);

@@ -48,8 +48,8 @@ pub(super) fn normalise(object: &Value) -> Option<Value> {
             security_context(&mut object);
         }
         "Deployment" => security_context(&mut object),
-        // Ours stays, like its namespace (`docs/differences.md`).
-        "ServiceAccount" => {
+        // Ours stay (`docs/differences.md`); that namespaces do is checked besides.
+        "ServiceAccount" | "Namespace" => {
             let annotations = kai_object::meta_mut(&mut object).get_mut("annotations");
             if annotations.is_some_and(|annotations| *annotations == kept()) {
                 kai_object::meta_mut(&mut object).remove("annotations");

@@ -21,7 +21,7 @@ struct Checks<'a> {
 /// Runs all checks. `recorded_values` is a file with the values of KAI's chart.
 pub(super) fn run(renderer: &Renderer, recorded_values: Option<PathBuf>) -> Vec<CaseResult> {
     let checks = Checks { renderer, recorded_values };
-    let all: [(&str, Check<'_>); 9] = [
+    let all: [(&str, Check<'_>); 10] = [
         ("lint", Checks::lint),
         ("values-of-kai", Checks::values_of_kai_are_known),
         ("values-file-of-kai", Checks::values_file_of_kai),
@@ -31,6 +31,7 @@ pub(super) fn run(renderer: &Renderer, recorded_values: Option<PathBuf>) -> Vec<
         ("labels", Checks::labels),
         ("pull-policy", Checks::pull_policy),
         ("refused-keys", Checks::refused_keys),
+        ("kept-namespaces", Checks::kept_namespaces),
     ];
     let results = all.into_iter().map(|(id, check)| {
         let outcome = match check(&checks) {
@@ -72,6 +73,22 @@ impl Checks<'_> {
             Command::new(&self.renderer.helm).arg("lint").arg("--strict").arg(&self.renderer.chart).output();
         let output = output.context("cannot run helm")?;
         ensure!(output.status.success(), "helm lint: {}", String::from_utf8_lossy(&output.stdout));
+        Ok(())
+    }
+
+    /// KAI's chart leaves out what exists, so helm would delete it with all that is in it on the way back.
+    fn kept_namespaces(&self) -> Result<()> {
+        // With another annotation, the one that is looked for is not left out of what is compared with KAI.
+        let annotations = json!({"contact": "us"});
+        let objects = self
+            .render(&json!({"global": {"clusterAutoscaling": true, "additionalAnnotations": annotations}}))?;
+        let namespaces: Vec<&Value> =
+            objects.values().filter(|object| kai_object::kind(object) == "Namespace").collect();
+        ensure!(namespaces.len() == 2, "of reservation and of scaling pods: {namespaces:?}");
+        for namespace in namespaces {
+            let policy = kai_object::str_at(namespace, "/metadata/annotations/helm.sh~1resource-policy");
+            ensure!(policy == "keep", "{}: resource policy `{policy}`", kai_object::name(namespace));
+        }
         Ok(())
     }
 

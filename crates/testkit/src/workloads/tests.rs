@@ -43,7 +43,7 @@ fn manifests_alone_get_the_same_groups_where_the_pods_of_the_kind_are_known() {
         );
         expanded += 1;
     }
-    assert!(expanded >= 46, "{expanded}");
+    assert!(expanded >= 49, "{expanded}");
 }
 
 #[test]

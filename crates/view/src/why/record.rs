@@ -158,15 +158,25 @@ fn event(event: &Value) -> EventView {
     }
 }
 
-/// Joins messages of several lines, which KAI writes.
+/// Joins messages of several lines, which KAI writes, and leaves out the second of two full stops at the end.
 fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.strip_suffix("..") {
+        Some(sentence) if !sentence.ends_with('.') => format!("{sentence}."),
+        Some(_) | None => line,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn messages_are_one_line_with_one_full_stop() {
+        assert_eq!(one_line("a:\n b.. \n"), "a: b.");
+        assert_eq!(one_line("wait..."), "wait...");
+    }
 
     #[test]
     fn events_of_an_earlier_object_of_the_same_name_are_left_out() {
