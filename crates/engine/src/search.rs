@@ -141,6 +141,7 @@ impl Search {
         let mut node_costs = self.node_costs.take();
         let simulation =
             Simulation { rules, pending: &self.pending, disruptions, total: self.total, seed: self.seed };
+        let work_before = plan.work();
         let mut group_search = GroupSearch {
             search: self,
             simulation,
@@ -151,26 +152,27 @@ impl Search {
             stats: SearchStats::default(),
             failed: FxHashSet::default(),
             scenarios: Scenarios::default(),
+            budget_end: budget.map(|steps| work_before.saturating_add(steps)),
             limit: None,
+            round_limit: None,
+            is_cut: false,
         };
-        let (mut found, work_before) = (None, plan.work());
-        for generator in &registry.generators {
-            let remaining = budget.map(|budget| budget.saturating_sub(plan.work() - work_before));
-            let steps = budget::for_generator(&rules.policy.budgets, generator.name(), remaining);
-            group_search.limit = steps.map(|steps| plan.work() + steps);
-            found = found.or_else(|| {
-                group_search.observed(generator.name(), observer, |group_search| {
-                    group_search.with_generator(plan, request, generator)
-                })
-            });
-        }
-        group_search.limit = None;
-        if rules.policy.search == SearchDepth::Full {
+        let is_full = rules.policy.search == SearchDepth::Full;
+        let first = is_full.then(|| budget::first_round(rules.policy, request)).flatten();
+        let generators = registry.generators.iter();
+        let round = first.map_or(Round::Only, Round::First);
+        let (mut found, cut) = group_search.with_generators(plan, request, generators, round, observer);
+        if is_full {
             found = found.or_else(|| {
                 group_search.observed(SMALLEST_SET, observer, |group_search| {
                     group_search.with_smallest_set(plan, request, &mut node_costs)
                 })
             });
+        }
+        if found.is_none() {
+            (found, _) = group_search.with_generators(plan, request, cut, Round::Second, observer);
+        }
+        if is_full {
             found = found.map(|solution| group_search.simulation.reduce(plan, &request.whole(), solution));
         }
         let mut stats = group_search.stats;
@@ -217,6 +219,17 @@ impl Search {
     }
 }
 
+/// A round in which generators run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Round {
+    /// With the whole budget.
+    Only,
+    /// With so many steps, before the smallest set is searched.
+    First(u64),
+    /// After that search failed.
+    Second,
+}
+
 /// The search for one group.
 struct GroupSearch<'a> {
     search: &'a Search,
@@ -231,11 +244,56 @@ struct GroupSearch<'a> {
     failed: FxHashSet<u64>,
     /// Counts of the generator that is running.
     scenarios: Scenarios,
+    /// Value of `Plan::work` at which the budget of the group ends.
+    budget_end: Option<u64>,
     /// Value of `Plan::work` beyond which the current generator stops.
     limit: Option<u64>,
+    /// The same for its first round.
+    round_limit: Option<u64>,
+    /// The first round of the current generator ended before its scenarios did.
+    is_cut: bool,
 }
 
 impl GroupSearch<'_> {
+    /// Runs generators in order until one finds victims. Returns also those whose first round ended before their scenarios
+    /// did.
+    fn with_generators<'g>(
+        &mut self,
+        plan: &mut Plan<'_>,
+        request: &PendingRequest,
+        generators: impl IntoIterator<Item = &'g Generator>,
+        round: Round,
+        observer: &mut dyn Observer,
+    ) -> (Option<Solution>, Vec<&'g Generator>) {
+        let (mut found, mut cut) = (None, Vec::new());
+        for generator in generators {
+            let work = plan.work();
+            let remaining = self.budget_end.map(|end| end.saturating_sub(work));
+            let budgets = &self.simulation.rules.policy.budgets;
+            let whole = budget::for_generator(budgets, generator.name(), remaining);
+            let (steps, first) = match round {
+                // How often a generator of a user is asked does not depend on the others.
+                Round::First(steps) if !matches!(generator, Generator::Custom(_)) => (whole, Some(steps)),
+                Round::First(_) | Round::Only => (whole, None),
+                Round::Second => (whole.map(budget::of_second_round), None),
+            };
+            self.limit = steps.map(|steps| work.saturating_add(steps));
+            self.round_limit = first.map(|steps| work.saturating_add(steps));
+            self.is_cut = false;
+            found = self.observed(generator.name(), observer, |group_search| {
+                group_search.with_generator(plan, request, generator)
+            });
+            if self.is_cut {
+                cut.push(generator);
+            }
+            if found.is_some() {
+                break;
+            }
+        }
+        (self.limit, self.round_limit, self.is_cut) = (None, None, false);
+        (found, cut)
+    }
+
     /// Runs a generator and reports its result to the observer.
     fn observed(
         &mut self,
@@ -250,7 +308,7 @@ impl GroupSearch<'_> {
         let scenarios = self.scenarios;
         let result = match &found {
             Some(_) => SearchResult::Solved,
-            None if self.stats.budget_exhausted => SearchResult::DeadlineExhausted,
+            None if self.stats.budget_exhausted || self.is_cut => SearchResult::DeadlineExhausted,
             None if scenarios.refused > 0 => SearchResult::ValidatorRejected,
             None => SearchResult::GeneratorsExhausted,
         };
@@ -346,6 +404,10 @@ impl GroupSearch<'_> {
             };
             if self.limit.is_some_and(|limit| plan.work() > limit) {
                 self.stats.budget_exhausted = true;
+                return None;
+            }
+            if self.round_limit.is_some_and(|limit| plan.work() > limit) {
+                self.is_cut = true;
                 return None;
             }
             let batches: Vec<Batch> = recorded.iter().cloned().chain(picked).collect();

@@ -5,6 +5,9 @@ use crate::outcome::Cause;
 use crate::plugin::{Generator, PluginSet, Registry};
 use std::collections::BTreeMap;
 
+/// See [`Policy::first_round_steps`]: more than searches of a single node take, and a few milliseconds.
+const FIRST_ROUND_STEPS: u64 = 500;
+
 /// A resolved policy.
 #[derive(Clone)]
 pub struct Policy {
@@ -18,6 +21,9 @@ pub struct Policy {
     pub budgets: SearchBudgets,
     /// Depth of the victim search.
     pub search: SearchDepth,
+    /// Steps per pod that a generator takes before the smallest set of victims is searched; the others follow where that
+    /// fails.
+    pub first_round_steps: u64,
     /// Whether evictions respect disruption budgets.
     pub disruption_budgets: DisruptionBudgets,
     /// Process parameters.
@@ -81,6 +87,7 @@ impl Policy {
             queue_depth: config.queue_depth.clone(),
             budgets: config.budgets.clone(),
             search: config.search,
+            first_round_steps: FIRST_ROUND_STEPS,
             disruption_budgets: config.disruption_budgets,
             params: params.clone(),
             literal: false,

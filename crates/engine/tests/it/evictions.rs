@@ -229,3 +229,38 @@ fn full_clusters_cause_evictions_of_every_action() {
         assert!(counts.get(action).is_some_and(|count| *count >= 4), "{counts:?}");
     }
 }
+
+/// A generator whose first round ends continues after the search of the smallest set failed: one that is cut off after its
+/// first scenario places the same groups as one that is not.
+#[test]
+fn end_of_a_first_round_prevents_no_placement() {
+    check_property(full_cluster, |text| {
+        // With a single group that has pending pods, no decision for another one makes a difference.
+        let is_alone = |line: &&str| {
+            let runs = line.matches("pods=").count() == line.matches("running@").count();
+            !line.starts_with("groups") || line.starts_with("groups   w0") || runs
+        };
+        let text = text.lines().filter(is_alone).collect::<Vec<_>>().join("\n");
+        let scenario = Scenario::parse(&text).map_err(|error| format!("{error:#}"))?;
+        let placed = |first_round_steps: u64| {
+            let policy = Policy { first_round_steps, ..scenario.policy.clone() };
+            let mut cluster = scenario.cluster.build();
+            let outcome = plan(&mut cluster, &policy, CYCLE);
+            let invalid = audit(&cluster, &policy, &outcome);
+            let is_new = |decision: &&Decision| {
+                !matches!(decision, Decision::Evict { .. } | Decision::Pipeline { moved: true, .. })
+                    && pod_of(decision).name.starts_with("w0")
+            };
+            (outcome.decisions.iter().any(|decision| is_new(&decision)), invalid)
+        };
+        let ((cut, invalid), (whole, _)) = (placed(0), placed(u64::MAX));
+        if !invalid.is_empty() {
+            return Err(format!("{invalid:?}"));
+        }
+        if cut == whole {
+            Ok(())
+        } else {
+            Err(format!("placed: {cut}, and {whole} without a first round\n{text}"))
+        }
+    });
+}
