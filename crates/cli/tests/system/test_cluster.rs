@@ -42,6 +42,11 @@ pub(crate) struct TestScope {
     pub(crate) timeout: Duration,
 }
 
+/// Whether scenarios run with all components in one process. CI runs them in both topologies.
+fn runs_combined() -> bool {
+    std::env::var("KAI_TEST_TOPOLOGY").is_ok_and(|topology| topology == "combined")
+}
+
 impl TestCluster {
     /// Starts a cluster of nodes with eight GPUs each.
     pub(crate) async fn new(nodes: u32) -> Self {
@@ -60,8 +65,8 @@ impl TestCluster {
         nodes: impl IntoIterator<Item = NodeGroup>,
         options: &ComponentOptions,
     ) -> Self {
-        Self::with_components(seed, nodes, |cluster| embedded::join(cluster, options, &PluginSet::builtin()))
-            .await
+        let join = if runs_combined() { embedded::join_combined } else { embedded::join };
+        Self::with_components(seed, nodes, |cluster| join(cluster, options, &PluginSet::builtin())).await
     }
 
     /// Starts a cluster of nodes with eight GPUs each and the admission webhooks of an installation. Pods that share a GPU
