@@ -149,12 +149,14 @@ impl Components {
             let (registries, health, clock) =
                 (self.registries.clone(), process.health.clone(), process.clock);
             let (restarts, lease) = (restarts.clone(), process.degradations.regarding());
+            let writer = process.writer.clone();
             tasks.spawn(async move {
                 let run = || {
                     let (metrics, own) = (Registry::new(), Health::default());
                     registries.set_component(&name, metrics.clone());
                     health.set_component(&name, own.clone());
                     let process = Process::with(api.clone(), clock, user_agent, metrics, own);
+                    writer.set_component(&name, process.writer.clone());
                     if let Some(lease) = &lease {
                         process.degradations.report_on(lease.clone());
                     }

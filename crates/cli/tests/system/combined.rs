@@ -1,6 +1,7 @@
 //! All components in one process (`kai all`): the same behaviour with fewer watches.
 //!
-//! `KAI_TEST_TOPOLOGY=combined cargo test -p kai-cli --test system` runs every scenario so.
+//! `KAI_TEST_TOPOLOGY=combined cargo test -p kai-cli --test system` runs every scenario so, but for those that inject faults
+//! into the client of one component.
 
 use crate::test_cluster::{PodBuilder, TestCluster};
 use crate::{eviction, gang_scheduling, node_failure, queue_limits, quick_start};

@@ -42,9 +42,39 @@ pub(crate) struct TestScope {
     pub(crate) timeout: Duration,
 }
 
-/// Whether scenarios run with all components in one process. CI runs them in both topologies.
+/// Tests that inject faults into the client of one component, or count its requests: there it has one of its own.
+const OF_ONE_COMPONENT: [&str; 23] = [
+    "autoscaling::",
+    "bind_failures::bind_request_that_a_webhook_refuses",
+    "bind_failures::failed_bind_request_whose_deletion",
+    "direct_binding::",
+    "fault_injection::",
+    "gpu_sharing::pod_is_not_sent_to_a_gpu",
+    "high_availability::",
+    "historical_usage::",
+    "hostile_tenants::",
+    "kai_roles::",
+    "kai_suites::devices::",
+    "late_conditions::",
+    "lost_responses::",
+    "migration::",
+    "plugins::",
+    "robustness::api_server_errors::",
+    "robustness::churn::",
+    "robustness::lease_write_failures::",
+    "shard_changes::",
+    "shard_rollout::",
+    "time_limits::limit_is_counted",
+    "what_if::",
+    "write_budget::",
+];
+
+/// Whether the scenario of this thread runs with all components in one process.
 fn runs_combined() -> bool {
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or_default();
     std::env::var("KAI_TEST_TOPOLOGY").is_ok_and(|topology| topology == "combined")
+        && !OF_ONE_COMPONENT.iter().any(|other| test.starts_with(other))
 }
 
 impl TestCluster {

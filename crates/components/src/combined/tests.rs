@@ -1,6 +1,7 @@
 //! Tests of the command line of `kai all`, and of its components' isolation.
 
 use super::*;
+use crate::process::ComponentProcess;
 use clap::{Command, FromArgMatches as _, Subcommand as _};
 use kai_apiserver::{ApiServer, Options};
 use kai_clock::Clock;
@@ -9,6 +10,7 @@ use kai_runtime::Key;
 use kai_runtime::api::Api;
 use kai_runtime::event::Regarding;
 use kai_runtime::kind::{EVENT, LEASE};
+use kai_runtime::writer::{Retry, Write, WritePriority};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -103,7 +105,7 @@ async fn component_that_panics_is_restarted_alone_and_reported() {
         Box::pin(async move {
             tokio::time::sleep(Duration::from_secs(1)).await;
             assert!(run > 0, "a defect");
-            std::future::pending().await
+            std::future::pending::<()>().await;
         })
     });
     let start_other: StartComponent = Arc::new(move |mut process: Process| {
@@ -130,4 +132,37 @@ async fn component_that_panics_is_restarted_alone_and_reported() {
     assert_eq!(object::str_at(event, "/involvedObject/name"), "kai-scheduler");
     let text = prometheus::TextEncoder::new().encode_to_string(&registries.gather()).expect("they are valid");
     assert!(text.contains("kai_component_restarts_total{name=\"binder\"} 1"), "{text}");
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn writes_of_components_are_sent_before_the_process_ends() {
+    let answered = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&answered);
+    let server = axum::Router::new().fallback(async move || {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        counted.fetch_add(1, Ordering::Relaxed);
+        "{}"
+    });
+    let api = Api::new(kube::Client::new(server, "default"), "kai-all");
+    let process = ComponentProcess::new("kai-all", api, None, Registry::new());
+    let start: StartComponent = Arc::new(|mut process: Process| {
+        let key = Key::new("x", "a");
+        process.writer.submit(Write {
+            priority: WritePriority::Status,
+            object: (LEASE, key.clone()),
+            slot: None,
+            method: "PATCH",
+            path: LEASE.path_of(&key),
+            content_type: "application/merge-patch+json",
+            body: serde_json::json!({}),
+            retry: Retry::UntilAnswered,
+            done: None,
+        });
+        Box::pin(async move { process.failed().await })
+    });
+    let started = vec![("binder".to_owned(), "binder", (-1.0, 0), start)];
+    let components = Components::new(started, process.registries.clone());
+    let shutdown = tokio::time::sleep(Duration::from_millis(100));
+    process.run(shutdown, |process| components.run(process)).await.expect("it ends in order");
+    assert_eq!(answered.load(Ordering::Relaxed), 1);
 }

@@ -125,6 +125,10 @@ mod tests {
     use super::*;
     use crate::kind::POD;
 
+    const NOT_FAILED: &str = "fieldSelector=status.phase%21%3DFailed";
+    const OF_A: &str = "fieldSelector=spec.schedulerName%3Da";
+    const OF_A_AND_X: &str = "fieldSelector=spec.schedulerName%3Da&labelSelector=team%3Dx";
+
     fn selector(query: &str) -> Option<Selector> {
         Selector::of(&Source::all(POD).query(query))
     }
@@ -137,9 +141,6 @@ mod tests {
                     "status": {{"phase": "{phase}"}}}}"#
             )
         };
-        const NOT_FAILED: &str = "fieldSelector=status.phase%21%3DFailed";
-        const OF_A: &str = "fieldSelector=spec.schedulerName%3Da";
-        const OF_A_AND_X: &str = "fieldSelector=spec.schedulerName%3Da&labelSelector=team%3Dx";
         let table = [
             (NOT_FAILED, pod("a", "Running", "x"), Selection::Selected),
             (NOT_FAILED, pod("a", "Failed", "x"), Selection::Deselected),

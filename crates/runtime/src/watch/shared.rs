@@ -377,7 +377,9 @@ impl<D: Decode> Follower<'_, D> {
             WatchState::Denied(why) if self.need == Need::Required => {
                 self.health.set(WatchState::Interrupted(why));
             }
-            state => self.health.set(state),
+            WatchState::Healthy | WatchState::Polled | WatchState::Denied(_) | WatchState::Interrupted(_) => {
+                self.health.set(state);
+            }
         }
     }
 }
