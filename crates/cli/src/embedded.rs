@@ -4,13 +4,19 @@ pub mod admission;
 
 use anyhow::anyhow;
 use kai_clock::Clock;
+use kai_components::combined::{Components, StartComponent};
 use kai_components::supervisor::Restarts;
-use kai_components::{COMPONENTS, ComponentOptions, ComponentSpec, SchedulerHandle};
+use kai_components::{COMPONENTS, ComponentOptions, ComponentSpec, MEMBERS, SchedulerHandle, name};
 use kai_engine::plugin::PluginSet;
 use kai_runtime::Process;
 use kai_runtime::api::Api;
+use kai_runtime::metrics::components::Registries;
 use kai_sim::Cluster;
 use std::pin::Pin;
+use std::sync::Arc;
+
+/// No client-side rate limit.
+const UNLIMITED: (f64, u32) = (-1.0, 0);
 
 /// Runs every component of the table as a client of the cluster. One that ends or panics stays away, so that tests
 /// notice it.
@@ -35,6 +41,33 @@ pub fn join_supervised(
         let start = starter(spec, clock, options, plugins, &scheduler);
         supervise(cluster, spec.name, restarts, start);
     }
+    scheduler
+}
+
+/// As [`join`], with the components of `kai all` in one process: as one client, on shared watches.
+pub fn join_combined(
+    cluster: &mut Cluster,
+    options: &ComponentOptions,
+    plugins: &PluginSet,
+) -> SchedulerHandle {
+    let (clock, scheduler) = (cluster.clock(), SchedulerHandle::default());
+    let is_member = |spec: &&ComponentSpec| MEMBERS.contains(&spec.component);
+    for spec in COMPONENTS.iter().filter(|spec| !is_member(spec)) {
+        cluster.run(spec.name, starter(spec, clock, options, plugins, &scheduler));
+    }
+    let (options, plugins, handle) = (options.clone(), plugins.clone(), scheduler.clone());
+    cluster.run(name::COMBINED, move |client| {
+        let started = COMPONENTS.iter().filter(is_member).map(|spec| {
+            let (options, plugins, scheduler) = (options.clone(), plugins.clone(), handle.clone());
+            let start: StartComponent = Arc::new(move |process| {
+                spec.component.run(process, options.clone(), plugins.clone(), scheduler.clone())
+            });
+            (spec.name.to_owned(), spec.name, UNLIMITED, start)
+        });
+        let process = Process::start(Api::new(client, name::COMBINED), clock, name::COMBINED);
+        let components = Components::new(started.collect(), Registries::from(process.metrics.clone()));
+        components.run(process)
+    });
     scheduler
 }
 
@@ -79,7 +112,6 @@ fn starter(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
 

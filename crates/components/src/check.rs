@@ -2,7 +2,7 @@
 //!
 //! The operator asks before it replaces a component that works by one that would exit at once.
 
-use crate::command::parse;
+use crate::command::{first_line, parse};
 use crate::{COMPONENTS, Extensions};
 use kai_cache::config_file::{self, ConfigError};
 use kai_scheduler::usage::Source;
@@ -32,13 +32,6 @@ fn arguments(object: &Value, extensions: &Extensions) -> Result<(), String> {
     let args = args.into_iter().flatten().filter_map(Value::as_str);
     let program = parse(spec, args).map_err(|error| first_line(&error))?;
     program.check(extensions).map_err(|error| format!("{error:#}"))
-}
-
-/// The message of an error of the command line, without usage.
-fn first_line(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let line = text.lines().next().unwrap_or_default();
-    line.strip_prefix("error: ").unwrap_or(line).to_owned()
 }
 
 fn configuration(text: &str, extensions: &Extensions) -> Result<(), String> {

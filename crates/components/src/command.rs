@@ -2,11 +2,12 @@
 
 use crate::extensions::Extensions;
 use crate::flags::{self, go};
+use crate::part::Part;
 use crate::spec::{Component, ComponentSpec};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, FromArgMatches, Subcommand};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Debug;
 use std::pin::Pin;
 use tokio::runtime::Runtime;
@@ -15,6 +16,11 @@ use tokio::runtime::Runtime;
 pub trait Program: Debug + Send + Sync {
     /// Runs until a signal ends the process, or until it cannot continue.
     fn run<'a>(&'a self, context: &'a ProgramContext) -> ProgramFuture<'a>;
+
+    /// The component with its options, to run alone or beside others.
+    fn part(&self, _extensions: &Extensions) -> Result<Part> {
+        bail!("it runs only in a process of its own")
+    }
 
     /// Why the process would end at once: values that its flags accept and it does not.
     fn check(&self, _extensions: &Extensions) -> Result<()> {
@@ -35,7 +41,7 @@ pub struct ProgramContext {
 #[derive(Clone, Copy, Debug)]
 pub struct CommandLine {
     augment: fn(Command) -> Command,
-    parse: fn(&ArgMatches) -> Result<Box<dyn Program>, clap::Error>,
+    pub(crate) parse: fn(&ArgMatches) -> Result<Box<dyn Program>, clap::Error>,
 }
 
 impl CommandLine {
@@ -107,8 +113,10 @@ pub fn adapt(mut command: Command, mut typed: Vec<OsString>) -> (Command, Vec<Os
     let spec = typed.get(1).and_then(|name| find(name.to_str()?));
     if let Some(spec) = spec {
         command = command.mut_subcommand(spec.command, |component| component.args_override_self(true));
-        let rewritten = go::rewrite(&subcommand(spec), typed.split_off(2));
-        typed.extend(rewritten);
+        let is_component = |word: &OsStr| word.to_str().is_some_and(|word| find(word).is_some());
+        // What follows the name of a component are flags of that.
+        let (rewritten, rest) = go::rewrite_until(&subcommand(spec), typed.split_off(2), is_component);
+        typed.extend(rewritten.into_iter().chain(rest));
     }
     (command, typed)
 }
@@ -124,14 +132,21 @@ pub(crate) fn parse<'a>(
     (spec.command_line.parse)(&command.try_get_matches_from(typed)?)
 }
 
-fn find(command: &str) -> Option<&'static ComponentSpec> {
+/// The message of an error of the command line, without usage.
+pub(crate) fn first_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    line.strip_prefix("error: ").unwrap_or(line).to_owned()
+}
+
+pub(crate) fn find(command: &str) -> Option<&'static ComponentSpec> {
     crate::COMPONENTS.iter().find(|spec| spec.command == command || spec.aliases.contains(&command))
 }
 
 const EXIT_CODES: &str =
     "Exit codes: 0 a signal ended it, 2 error: invalid flags, or it cannot start or continue.";
 
-fn subcommand(spec: &ComponentSpec) -> Command {
+pub(crate) fn subcommand(spec: &ComponentSpec) -> Command {
     let command = Command::new(spec.command).about(spec.about).aliases(spec.aliases);
     let mut command = (spec.command_line.augment)(command).about(spec.about).after_help(EXIT_CODES);
     if let Some(port) = spec.ports.health {

@@ -64,6 +64,13 @@ pub struct ProcessFlags {
     pub ignored: IgnoredFlags,
 }
 
+impl ProcessFlags {
+    /// The rate limit of requests.
+    pub(crate) fn limits(&self) -> (f64, u32) {
+        (self.qps, self.burst)
+    }
+}
+
 /// Formats of the log, as zap calls them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ZapEncoder {
@@ -464,6 +471,21 @@ pub struct NumaExporterFlags {
     /// How often everything is compared even without a change; 0 for never.
     #[arg(long, default_value = "60s", allow_hyphen_values = true, value_name = "DURATION")]
     pub drift_resync_interval: String,
+}
+
+/// Flags of `kai all`.
+#[derive(Clone, Debug, Args)]
+pub struct CombinedFlags {
+    #[command(flatten)]
+    pub process: ProcessFlags,
+    /// The components to run, separated by commas; default: all of scheduler, binder, pod-grouper, podgroup-controller,
+    /// queue-controller and admission.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub components: Vec<String>,
+    /// Flags of components: the name of a component, its flags, the name of the next one, its flags, and so on. Several
+    /// schedulers are those of several shards. A component that is not named has the defaults of its flags.
+    #[arg(value_name = "COMPONENT FLAGS", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub sections: Vec<String>,
 }
 
 /// Flags of `kai reservation`.

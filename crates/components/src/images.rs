@@ -16,6 +16,7 @@ pub const IMAGES: &[ImageSpec] = &[
     image("crd-upgrader", &[]),
     image("fairshare-simulator", &["simulate"]),
     image("kai", &[]),
+    image("kai-all", &["all"]),
     image("nodescaleadjuster", &["node-scale-adjuster"]),
     image("numa-placement-exporter", &["numa-exporter"]),
     image("operator", &["operator"]),

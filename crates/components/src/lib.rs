@@ -5,6 +5,7 @@
 //! ([`in_process`]) and the manifests in `deploy/rbac` ([`rbac`]) are made from it.
 
 pub mod check;
+pub mod combined;
 pub mod command;
 pub mod config;
 pub mod extensions;
@@ -22,11 +23,12 @@ pub mod workload_rules;
 mod election_events;
 mod logging;
 pub mod options;
+mod part;
 mod program;
 mod table;
 mod webhook_metrics;
 
 pub use extensions::Extensions;
 pub use in_process::{ComponentOptions, SchedulerHandle};
-pub use spec::{Component, ComponentSpec};
+pub use spec::{Component, ComponentSpec, MEMBERS};
 pub use table::{COMPONENTS, name};

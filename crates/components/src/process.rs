@@ -8,6 +8,7 @@ use kai_runtime::event::Regarding;
 use kai_runtime::health::Health;
 use kai_runtime::kind::LEASE;
 use kai_runtime::leader_election::{self, Candidate};
+use kai_runtime::metrics::components::Registries;
 use kai_runtime::metrics::leader_election::LeaderElectionMetrics;
 use kai_runtime::metrics::process::register_process;
 use kai_runtime::{Process, http};
@@ -38,6 +39,8 @@ pub struct ComponentProcess {
     pub name: String,
     pub api: Api,
     pub metrics: Registry,
+    /// What is served: these metrics, and those of components that run in this one.
+    pub registries: Registries,
     pub health: Health,
     /// The component that events of leader election name; its identity where none is set, as in controller-runtime.
     pub election_source: Option<String>,
@@ -61,6 +64,7 @@ impl ComponentProcess {
         Self {
             name: name.to_owned(),
             api,
+            registries: Registries::from(metrics.clone()),
             metrics,
             health: Health::default(),
             election_source: None,

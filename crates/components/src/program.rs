@@ -3,15 +3,20 @@
 use crate::Extensions;
 use crate::command::{Program, ProgramContext, ProgramFuture};
 use crate::flags::{
-    AdmissionFlags, BinderFlags, NodeScaleAdjusterFlags, NumaExporterFlags, OperatorFlags,
+    AdmissionFlags, BinderFlags, CombinedFlags, NodeScaleAdjusterFlags, NumaExporterFlags, OperatorFlags,
     PodGroupControllerFlags, PodGrouperFlags, ProcessFlags, QueueControllerFlags, ReservationFlags,
     SchedulerFlags, WebhookFlags,
 };
+use crate::part::Part;
 use crate::process::{self, ComponentProcess};
 use crate::signals::ShutdownSignals;
 use crate::spec::{Component, Lease};
-use crate::{flags, logging, options, webhook_metrics};
+use crate::{combined, flags, logging, options, webhook_metrics};
 use anyhow::{Context, Result};
+use axum::Router;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::response::IntoResponse as _;
 use kai_admission::queue::QuotaValidation;
 use kai_api::well_known::env;
 use kai_api::well_known::name::NAMESPACE;
@@ -19,39 +24,54 @@ use kai_runtime::api::Api;
 use kai_runtime::leader_election::Candidate;
 use kai_runtime::rate_limit::RateLimiter;
 use kai_runtime::{Key, Process, connect, http, log};
+use kai_scheduler::serve::Queries;
 use parking_lot::Mutex;
 use prometheus::Registry;
 use std::sync::Arc;
+use tower::Service as _;
 
 impl Program for SchedulerFlags {
     fn run<'a>(&'a self, context: &'a ProgramContext) -> ProgramFuture<'a> {
         Box::pin(async {
-            let mut options = options::scheduler(self, &context.extensions.scheduler)?;
+            let part = self.part(&context.extensions)?;
             let mut flags = self.process.clone();
-            let namespace =
-                flags.leader_election_namespace.get_or_insert_with(|| self.namespace.clone()).clone();
+            flags.leader_election_namespace.get_or_insert_with(|| self.namespace.clone());
             // Each shard has a scheduler of its own, which leads by a lease of its own.
-            let lease = match self.partition_label_value.as_str() {
-                "" => self.scheduler_name.clone(),
-                partition => format!("{}-{partition}", self.scheduler_name),
-            };
-            options.usage_ledger = Key::new(&namespace, format!("{lease}-usage"));
+            let lease = self.lease();
             let mut process = connect(Component::Scheduler, &flags, context, Some(lease.clone())).await?;
             process.name.clone_from(&self.scheduler_name);
             process.election_source = Some(lease);
-            if self.enable_profiler {
-                tracing::warn!("`--enable-profiler`: {}", http::NO_PROFILES);
-                process.serve(&format!(":{}", self.profiler_port), http::profiling()).await?;
-            }
-            if self.print_version {
-                tracing::info!(version = env!("CARGO_PKG_VERSION"), "starting the scheduler");
-            }
-            let (client, queries) = kai_scheduler::serve::queries();
-            let address = format!("127.0.0.1:{}", self.plugin_server_port);
-            process.serve(&address, kai_scheduler::serve::router(client)).await?;
-            let plugins = context.extensions.scheduler.clone();
-            run(process, |process| kai_scheduler::run(process, options, plugins, queries)).await
+            (part.serve)(&mut process).await?;
+            run(process, |process| (part.start)(process)).await
         })
+    }
+
+    fn part(&self, extensions: &Extensions) -> Result<Part> {
+        let mut options = options::scheduler(self, &extensions.scheduler)?;
+        let namespace = self.process.leader_election_namespace.as_ref().unwrap_or(&self.namespace);
+        options.usage_ledger = Key::new(namespace, format!("{}-usage", self.lease()));
+        let (plugins, flags) = (extensions.scheduler.clone(), self.clone());
+        let latest = LatestQueries::default();
+        let started = latest.clone();
+        let part = Part::new(self.process.limits(), move |process| {
+            let (client, queries) = kai_scheduler::serve::queries();
+            started.set(client);
+            Box::pin(kai_scheduler::run(process, options.clone(), plugins.clone(), queries))
+        });
+        let part = part.serving(move |process| {
+            Box::pin(async move {
+                if flags.enable_profiler {
+                    tracing::warn!("`--enable-profiler`: {}", http::NO_PROFILES);
+                    process.serve(&format!(":{}", flags.profiler_port), http::profiling()).await?;
+                }
+                if flags.print_version {
+                    tracing::info!(version = env!("CARGO_PKG_VERSION"), "starting the scheduler");
+                }
+                let address = format!("127.0.0.1:{}", flags.plugin_server_port);
+                process.serve(&address, latest.router()).await
+            })
+        });
+        Ok(Part { pool: Some(self.partition_label_value.clone()).filter(|pool| !pool.is_empty()), ..part })
     }
 
     fn check(&self, extensions: &Extensions) -> Result<()> {
@@ -62,13 +82,46 @@ impl Program for SchedulerFlags {
     }
 }
 
+impl SchedulerFlags {
+    fn lease(&self) -> String {
+        match self.partition_label_value.as_str() {
+            "" => self.scheduler_name.clone(),
+            partition => format!("{}-{partition}", self.scheduler_name),
+        }
+    }
+}
+
+/// The query channel of the latest run of a scheduler; clones share it.
+#[derive(Clone, Default)]
+struct LatestQueries(Arc<Mutex<Option<Queries>>>);
+
+impl LatestQueries {
+    fn set(&self, queries: Queries) {
+        *self.0.lock() = Some(queries);
+    }
+
+    /// Answers that no scheduler runs while there is none.
+    fn router(self) -> Router {
+        Router::new().fallback(async move |request: Request| {
+            let latest = self.0.lock().clone();
+            match latest {
+                Some(queries) => kai_scheduler::serve::router(queries).call(request).await.into_response(),
+                None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+            }
+        })
+    }
+}
+
 impl Program for BinderFlags {
     fn run<'a>(&'a self, context: &'a ProgramContext) -> ProgramFuture<'a> {
-        Box::pin(async {
-            let options = options::binder(self, &context.extensions.binder)?;
-            let process = connect(Component::Binder, &self.process, context, None).await?;
-            run(process, |process| kai_binder::run(process, options)).await
-        })
+        Box::pin(alone(Component::Binder, self, &self.process, context))
+    }
+
+    fn part(&self, extensions: &Extensions) -> Result<Part> {
+        let options = options::binder(self, &extensions.binder)?;
+        Ok(Part::new(self.process.limits(), move |process| {
+            Box::pin(kai_binder::run(process, options.clone()))
+        }))
     }
 
     fn check(&self, extensions: &Extensions) -> Result<()> {
@@ -78,40 +131,62 @@ impl Program for BinderFlags {
 
 impl Program for PodGrouperFlags {
     fn run<'a>(&'a self, context: &'a ProgramContext) -> ProgramFuture<'a> {
-        Box::pin(async {
-            let options = options::pod_grouper(self, &context.extensions.grouper);
-            let process = connect(Component::PodGrouper, &self.process, context, None).await?;
-            run(process, |process| kai_podgrouper::run(process, options)).await
-        })
+        Box::pin(alone(Component::PodGrouper, self, &self.process, context))
+    }
+
+    fn part(&self, extensions: &Extensions) -> Result<Part> {
+        let options = options::pod_grouper(self, &extensions.grouper);
+        Ok(Part::new(self.process.limits(), move |process| {
+            Box::pin(kai_podgrouper::run(process, options.clone()))
+        }))
     }
 }
 
 impl Program for PodGroupControllerFlags {
     fn run<'a>(&'a self, context: &'a ProgramContext) -> ProgramFuture<'a> {
-        Box::pin(async {
-            let options = options::pod_group_controller(self);
-            let mut process = connect(Component::PodGroupController, &self.process, context, None).await?;
-            if options.enable_webhook {
-                let router = webhook_metrics::measured(kai_admission::podgroup::router(), &process.metrics);
-                process.spawn_server(serve_webhook(&self.webhook, router).await?);
-            }
-            run(process, |process| kai_controllers::podgroup::run(process, options)).await
-        })
+        Box::pin(alone(Component::PodGroupController, self, &self.process, context))
+    }
+
+    fn part(&self, _extensions: &Extensions) -> Result<Part> {
+        let (options, webhook) = (options::pod_group_controller(self), self.webhook.clone());
+        let serves = options.enable_webhook;
+        let part = Part::new(self.process.limits(), move |process| {
+            Box::pin(kai_controllers::podgroup::run(process, options.clone()))
+        });
+        Ok(part.serving(move |process| {
+            Box::pin(async move {
+                if serves {
+                    let router =
+                        webhook_metrics::measured(kai_admission::podgroup::router(), &process.metrics);
+                    process.spawn_server(serve_webhook(&webhook, router).await?);
+                }
+                Ok(())
+            })
+        }))
     }
 }
 
 impl Program for QueueControllerFlags {
     fn run<'a>(&'a self, context: &'a ProgramContext) -> ProgramFuture<'a> {
-        Box::pin(async {
-            let options = options::queue_controller(self)?;
-            let mut process = connect(Component::QueueController, &self.process, context, None).await?;
-            if options.enable_webhook {
-                let router = kai_admission::queue::router(process.api.clone(), quota_validation(&options));
-                let router = webhook_metrics::measured(router, &process.metrics);
-                process.spawn_server(serve_webhook(&self.webhook, router).await?);
-            }
-            run(process, |process| kai_controllers::queue::run(process, options)).await
-        })
+        Box::pin(alone(Component::QueueController, self, &self.process, context))
+    }
+
+    fn part(&self, _extensions: &Extensions) -> Result<Part> {
+        let (options, webhook) = (options::queue_controller(self)?, self.webhook.clone());
+        let validation = options.enable_webhook.then(|| quota_validation(&options));
+        let part = Part::new(self.process.limits(), move |process| {
+            Box::pin(kai_controllers::queue::run(process, options.clone()))
+        });
+        Ok(part.serving(move |process| {
+            Box::pin(async move {
+                if let Some(validation) = validation {
+                    let router = kai_admission::queue::router(process.api.clone(), validation);
+                    let router = webhook_metrics::measured(router, &process.metrics);
+                    process.spawn_server(serve_webhook(&webhook, router).await?);
+                }
+                Ok(())
+            })
+        }))
     }
 
     fn check(&self, _extensions: &Extensions) -> Result<()> {
@@ -121,32 +196,72 @@ impl Program for QueueControllerFlags {
 
 impl Program for AdmissionFlags {
     fn run<'a>(&'a self, context: &'a ProgramContext) -> ProgramFuture<'a> {
+        Box::pin(alone(Component::Admission, self, &self.process, context))
+    }
+
+    fn part(&self, _extensions: &Extensions) -> Result<Part> {
+        let namespace = self.process.leader_election_namespace.clone();
+        let namespace = namespace.or_else(|| variable("POD_NAMESPACE").ok());
+        let managed = options::managed_webhooks(self, namespace.as_deref().unwrap_or(NAMESPACE))?;
+        // The operator mounts the certificate and registers the webhooks.
+        let is_mounted = self.webhook_cert_dir.join("tls.crt").exists();
+        let (maintained, flags) = (managed.clone(), self.clone());
+        let part = Part::new(self.process.limits(), move |mut process| {
+            let managed = maintained.clone();
+            Box::pin(async move {
+                if is_mounted {
+                    process.failed().await;
+                } else {
+                    kai_admission::managed::run(process, managed).await;
+                }
+            })
+        });
+        Ok(part.serving(move |process| {
+            Box::pin(async move {
+                let router = kai_admission::pod::router(options::admission(&flags))
+                    .merge(kai_admission::topology::router());
+                let router = webhook_metrics::measured(router, &process.metrics);
+                let address = format!(":{}", flags.webhook_addr);
+                if is_mounted {
+                    let server =
+                        kai_admission::server::serve(&address, &flags.webhook_cert_dir, router).await?;
+                    process.spawn_server(server);
+                    return Ok(());
+                }
+                // All replicas serve; the one that holds the lease maintains the certificate.
+                let source = kai_admission::server::SecretSource {
+                    api: process.api.clone(),
+                    secret: managed.secret.clone(),
+                    reload_interval: managed.lifetime.reload_interval(),
+                    health: process.health.watch("webhook certificates"),
+                };
+                let server = kai_admission::server::serve_from_secret(&address, source, router);
+                process.spawn_server(server.await?);
+                Ok(())
+            })
+        }))
+    }
+}
+
+impl Program for CombinedFlags {
+    fn run<'a>(&'a self, context: &'a ProgramContext) -> ProgramFuture<'a> {
         Box::pin(async {
-            let mut process = connect(Component::Admission, &self.process, context, None).await?;
-            let router =
-                kai_admission::pod::router(options::admission(self)).merge(kai_admission::topology::router());
-            let router = webhook_metrics::measured(router, &process.metrics);
-            let address = format!(":{}", self.webhook_addr);
-            // The operator mounts the certificate and registers the webhooks.
-            if self.webhook_cert_dir.join("tls.crt").exists() {
-                let server = kai_admission::server::serve(&address, &self.webhook_cert_dir, router).await?;
-                process.spawn_server(server);
-                return run(process, |mut process| async move { process.failed().await }).await;
+            let members = combined::members(self)?;
+            let parts: Vec<_> =
+                members.iter().map(|member| member.part(&context.extensions)).collect::<Result<_>>()?;
+            let mut process = connect(Component::Combined, &self.process, context, None).await?;
+            let mut started = Vec::new();
+            for (member, part) in members.iter().zip(parts) {
+                (part.serve)(&mut process).await?;
+                started.push((member.name(part.pool.as_deref()), member.spec.name, part.limits, part.start));
             }
-            let namespace = self.process.leader_election_namespace.clone();
-            let namespace = namespace.or_else(|| variable("POD_NAMESPACE").ok());
-            let managed = options::managed_webhooks(self, namespace.as_deref().unwrap_or(NAMESPACE))?;
-            // All replicas serve; the one that holds the lease maintains the certificate.
-            let source = kai_admission::server::SecretSource {
-                api: process.api.clone(),
-                secret: managed.secret.clone(),
-                reload_interval: managed.lifetime.reload_interval(),
-                health: process.health.watch("webhook certificates"),
-            };
-            let server = kai_admission::server::serve_from_secret(&address, source, router);
-            process.spawn_server(server.await?);
-            run(process, |process| kai_admission::managed::run(process, managed)).await
+            let components = combined::Components::new(started, process.registries.clone());
+            run(process, |process| components.run(process)).await
         })
+    }
+
+    fn check(&self, extensions: &Extensions) -> Result<()> {
+        combined::members(self)?.iter().try_for_each(|member| member.check(extensions))
     }
 }
 
@@ -217,6 +332,19 @@ impl Program for ReservationFlags {
     }
 }
 
+/// Runs a component in a process of its own.
+async fn alone(
+    component: Component,
+    program: &impl Program,
+    flags: &ProcessFlags,
+    context: &ProgramContext,
+) -> Result<()> {
+    let part = program.part(&context.extensions)?;
+    let mut process = connect(component, flags, context, None).await?;
+    (part.serve)(&mut process).await?;
+    run(process, |process| (part.start)(process)).await
+}
+
 /// Connects a component to its cluster, and serves its metrics and health. `lease` replaces the name in the table.
 async fn connect(
     component: Component,
@@ -247,7 +375,7 @@ async fn connect(
     };
     let mut process = ComponentProcess::new(spec.name, api, candidate, metrics);
     process.lease_api = Some(process.api.isolated_on(lease_client));
-    let router = http::router(process.metrics.clone(), process.health.clone());
+    let router = http::router(process.registries.clone(), process.health.clone());
     process.serve(&flags.metrics_bind_address, router.clone()).await?;
     if flags.health_probe_bind_address != flags.metrics_bind_address {
         process.serve(&flags.health_probe_bind_address, router).await?;

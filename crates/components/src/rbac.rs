@@ -1,9 +1,10 @@
 //! RBAC manifests of the components, as objects and as the YAML files in `deploy/rbac`.
 //!
 //! One file per component: its service account, a `ClusterRole` for `watches` and `rules`, and a `Role` in each
-//! namespace where it has further rights (a `ClusterRole` where KAI has one), each with its binding.
+//! namespace where it has further rights (a `ClusterRole` where KAI has one), each with its binding. A process that runs
+//! several components has the rights of all.
 
-use crate::spec::{Component, ComponentSpec, Rule, ServiceAccount};
+use crate::spec::{Component, ComponentSpec, MEMBERS, NamespacedRules, Rule, ServiceAccount};
 use crate::workload_rules::workload_rules;
 use kai_api::well_known::name::NAMESPACE;
 use serde_json::{Value, json};
@@ -66,7 +67,13 @@ impl Kind {
     }
 }
 
-fn roles(spec: &ComponentSpec) -> Vec<Role> {
+/// The components whose rights a process needs.
+pub fn members(spec: &ComponentSpec) -> Vec<&ComponentSpec> {
+    if spec.component == Component::Combined { MEMBERS.map(Component::spec).to_vec() } else { vec![spec] }
+}
+
+/// Rights in all namespaces.
+fn cluster_rules(spec: &ComponentSpec) -> Vec<Rule> {
     let watched = spec.watches.iter().map(|watch| Rule {
         api_group: watch.api_group,
         resources: watch.resources,
@@ -75,15 +82,31 @@ fn roles(spec: &ComponentSpec) -> Vec<Role> {
         reason: watch.reason,
     });
     let of_workloads: &[Rule] = if spec.component == Component::PodGrouper { workload_rules() } else { &[] };
-    let rules = watched.chain(spec.rules.iter().chain(of_workloads).copied()).collect();
+    watched.chain(spec.rules.iter().chain(of_workloads).copied()).collect()
+}
+
+/// The rules of several components, each once.
+fn distinct(all: impl Iterator<Item = Rule>) -> Vec<Rule> {
+    let mut rules: Vec<Rule> = Vec::new();
+    for rule in all {
+        let grants = |rule: &Rule| (rule.api_group, rule.resources, rule.verbs, rule.resource_names);
+        if !rules.iter().any(|known| grants(known) == grants(&rule)) {
+            rules.push(rule);
+        }
+    }
+    rules
+}
+
+fn roles(spec: &ComponentSpec) -> Vec<Role> {
+    let members = members(spec);
+    let rules = distinct(members.iter().flat_map(|member| cluster_rules(member)));
+    let records_events = rules.iter().any(|rule| rule.resources.contains(&"events"));
     let cluster = Role { namespace: None, rules };
-    let records_events = spec.rules.iter().any(|rule| rule.resources.contains(&"events"));
     let lease_rules = if records_events { vec![LEASE] } else { vec![LEASE, LEASE_EVENTS] };
     let lease = spec.lease.map(|_| Role { namespace: Some(NAMESPACE), rules: lease_rules });
-    let namespaced = spec
-        .namespaced_rules
-        .iter()
-        .map(|rules| Role { namespace: Some(rules.namespace), rules: rules.rules.to_vec() });
+    let role =
+        |rules: &NamespacedRules| Role { namespace: Some(rules.namespace), rules: rules.rules.to_vec() };
+    let namespaced = members.iter().flat_map(|member| member.namespaced_rules).map(role);
     let mut roles: Vec<Role> = Vec::new();
     for role in [cluster].into_iter().chain(lease).chain(namespaced).filter(|role| !role.rules.is_empty()) {
         // One role per namespace, since all have the same name.

@@ -22,7 +22,19 @@ pub enum Component {
     NumaExporter,
     /// Inside a reservation pod; on simulated nodes, one process stands in for all reservation pods.
     ResourceReservation,
+    /// Runs [`MEMBERS`] in one process.
+    Combined,
 }
+
+/// The components that `kai all` runs in one process.
+pub const MEMBERS: [Component; 6] = [
+    Component::Scheduler,
+    Component::Binder,
+    Component::PodGrouper,
+    Component::PodGroupController,
+    Component::QueueController,
+    Component::Admission,
+];
 
 impl Component {
     /// The row of this component.
@@ -31,11 +43,14 @@ impl Component {
         row.expect("the table has a row for every component")
     }
 
-    /// Whether it has work inside another process. The embedded API server calls webhooks without a network, so there is
+    /// Whether it has work inside another process, which runs the members of `kai all` one by one. The embedded API server calls webhooks without a network, so there is
     /// no certificate to maintain; what runs in one process is not deployed; simulated nodes have no kubelet with a socket;
     /// and the node scale adjuster works only where there is an autoscaler.
     pub fn works_in_process(self) -> bool {
-        !matches!(self, Self::Admission | Self::Operator | Self::NodeScaleAdjuster | Self::NumaExporter)
+        !matches!(
+            self,
+            Self::Admission | Self::Operator | Self::NodeScaleAdjuster | Self::NumaExporter | Self::Combined
+        )
     }
 
     /// How many threads its process needs; as many as there are cores without a number. Each has memory of its own, and nodes

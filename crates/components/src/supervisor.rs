@@ -18,12 +18,27 @@ const STABLE_AFTER: Duration = Duration::from_mins(2);
 const NOTICES_MAX: usize = 100;
 
 /// What there is to say about restarts; clones share it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Restarts {
     notices: Arc<Mutex<Vec<String>>>,
+    report: Option<Arc<Report>>,
+}
+
+/// Receives the name of a component, and why it is restarted.
+type Report = dyn Fn(&str, &str) + Send + Sync;
+
+impl std::fmt::Debug for Restarts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Restarts").field("notices", &self.notices).finish_non_exhaustive()
+    }
 }
 
 impl Restarts {
+    /// Restarts that are passed on at once and not kept.
+    pub fn reporting(report: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {
+        Self { report: Some(Arc::new(report)), ..Self::default() }
+    }
+
     /// The restarts since the last call, one line each.
     pub fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.notices.lock())
@@ -45,7 +60,10 @@ impl Restarts {
             }
             let delay = backoff.next_delay();
             tracing::error!(component = name, seconds = delay.as_secs(), "{why}; the component is restarted");
-            self.add(format!("{name} {why}; it is restarted in {} s", delay.as_secs()));
+            match &self.report {
+                Some(report) => report(name, &why),
+                None => self.add(format!("{name} {why}; it is restarted in {} s", delay.as_secs())),
+            }
             tokio::time::sleep(delay).await;
         }
     }

@@ -25,6 +25,7 @@ pub mod name {
     pub const NODE_SCALE_ADJUSTER: &str = "node-scale-adjuster";
     pub const NUMA_EXPORTER: &str = "numa-placement-exporter";
     pub const RESOURCE_RESERVATION: &str = "resource-reservation";
+    pub const COMBINED: &str = "kai-all";
 }
 
 /// Port of `/metrics`, as in KAI.
@@ -58,6 +59,7 @@ pub const COMPONENTS: &[ComponentSpec] = &[
     NODE_SCALE_ADJUSTER,
     NUMA_EXPORTER,
     RESERVATION,
+    COMBINED,
 ];
 
 const SCHEDULER: ComponentSpec = ComponentSpec {
@@ -428,6 +430,28 @@ const RESERVATION: ComponentSpec = ComponentSpec {
     }],
     ports: PORTS,
     lease: None,
+    health: HEALTH,
+};
+
+const COMBINED: ComponentSpec = ComponentSpec {
+    component: Component::Combined,
+    name: name::COMBINED,
+    command: "all",
+    aliases: &[],
+    about: "Run scheduler, binder, pod grouper, controllers and admission in one process",
+    command_line: CommandLine::of::<flags::CombinedFlags>(),
+    // See `Component::works_in_process`.
+    start: |StartContext { mut process, .. }| Box::pin(async move { process.failed().await }),
+    service_account: ServiceAccount { name: name::COMBINED, namespace: NAMESPACE },
+    role: name::COMBINED,
+    // Those of its members: see `rbac`.
+    watches: &[],
+    rules: &[],
+    namespaced_rules: &[],
+    // Those of its members are flags of theirs.
+    ports: PORTS,
+    // That of the scheduler: it never runs beside a scheduler of its own process.
+    lease: Some(Lease { name: name::SCHEDULER, timing: kai_scheduler::LEASE_TIMING }),
     health: HEALTH,
 };
 

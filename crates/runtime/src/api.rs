@@ -14,6 +14,7 @@ use crate::leader_election::Leadership;
 use crate::merge_patch::merge_patch;
 use crate::rate_limit::RateLimiter;
 use crate::url;
+use crate::watch::shared::SharedWatches;
 use crate::watch_value::WatchValue;
 use futures::{AsyncBufRead, Stream, StreamExt as _};
 use http::header::ACCEPT;
@@ -258,6 +259,8 @@ pub struct Api {
     unauthorized: WatchValue<bool>,
     denials: Arc<Denials>,
     invalid: Arc<InvalidObjects>,
+    /// The watches of the process, where its components share them.
+    shared_watches: Option<SharedWatches>,
 }
 
 impl std::fmt::Debug for Api {
@@ -278,7 +281,26 @@ impl Api {
             unauthorized: WatchValue::new(false),
             denials: Arc::default(),
             invalid: Arc::default(),
+            shared_watches: None,
         }
+    }
+
+    /// The client of a component of this process: over the same connection, with a circuit breaker of its own, so that a
+    /// resource that fails for one component does not stop the others.
+    #[must_use]
+    pub fn of_component(&self, user_agent: &'static str) -> Self {
+        Self { user_agent, ..self.isolated() }
+    }
+
+    /// Informers of this client share the watches with those of other components of the process.
+    #[must_use]
+    pub fn sharing(mut self, watches: SharedWatches) -> Self {
+        self.shared_watches = Some(watches);
+        self
+    }
+
+    pub(crate) fn shared_watches(&self) -> Option<&SharedWatches> {
+        self.shared_watches.as_ref()
     }
 
     /// The same client without the rate limit and with its own circuit breaker, for requests that must not wait behind

@@ -49,6 +49,11 @@ impl Degradations {
         *self.shared.regarding.lock() = Some(regarding);
     }
 
+    /// The object that events about the component itself regard.
+    pub fn regarding(&self) -> Option<Regarding> {
+        self.shared.regarding.lock().clone()
+    }
+
     /// A right such as `list poddisruptionbudgets.policy` is missing; `consequence` says what the component does instead.
     pub fn begin(&self, right: &'static str, consequence: &str) {
         let before = self.shared.missing.lock().insert(right, consequence.to_owned());

@@ -35,6 +35,8 @@ struct State {
     tasks: BTreeMap<&'static str, Task>,
     /// Problems of named parts.
     parts: BTreeMap<String, String>,
+    /// Components that run in the process, by name.
+    components: BTreeMap<String, Health>,
 }
 
 #[derive(Debug)]
@@ -96,6 +98,11 @@ impl Health {
         };
     }
 
+    /// Adds the health of a component that runs in the process, or replaces that of its last run.
+    pub fn set_component(&self, name: &str, health: Self) {
+        self.lock().components.insert(name.to_owned(), health);
+    }
+
     /// Why the process is not ready; empty when it is.
     pub fn problems(&self) -> Vec<String> {
         let now = Instant::now();
@@ -115,12 +122,27 @@ impl Health {
         });
         let discovery =
             state.is_discovering.then(|| "the kinds of the API server are not known yet".to_owned());
-        discovery.into_iter().chain(watches).chain(tasks).chain(state.parts.values().cloned()).collect()
+        let components = state.components.iter().flat_map(|(name, health)| {
+            health.problems().into_iter().map(move |problem| format!("{name}: {problem}"))
+        });
+        let parts = state.parts.values().cloned();
+        discovery.into_iter().chain(watches).chain(tasks).chain(parts).chain(components).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
+}
+
+/// The state of a watch, as its source reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WatchState<'a> {
+    Listed,
+    Healthy,
+    Polled,
+    /// An optional resource may not be listed, with the message of the server.
+    Denied(&'a str),
+    Interrupted(&'a str),
 }
 
 /// Reports the state of one watch.
@@ -131,6 +153,16 @@ pub struct WatchHealth {
 }
 
 impl WatchHealth {
+    pub(crate) fn set(&self, state: WatchState<'_>) {
+        match state {
+            WatchState::Listed => self.listed(),
+            WatchState::Healthy => self.healthy(),
+            WatchState::Polled => self.polled(),
+            WatchState::Denied(_) => self.denied(),
+            WatchState::Interrupted(why) => self.interrupted(why),
+        }
+    }
+
     pub fn healthy(&self) {
         if let Some(watch) = self.health.lock().watches.get_mut(&self.name)
             && !matches!(watch, Watch::Healthy)
@@ -263,6 +295,13 @@ mod tests {
         health.set_problem("plugin `a`", Some("plugin `a` is cut off".to_owned()));
         assert_eq!(health.problems(), ["plugin `a` is cut off"]);
         health.set_problem("plugin `a`", None);
+        assert!(health.problems().is_empty());
+
+        let binder = Health::default();
+        health.set_component("binder", binder.clone());
+        let requests = binder.watch("bindrequests");
+        assert_eq!(health.problems(), ["binder: bindrequests have not been listed yet"]);
+        requests.healthy();
         assert!(health.problems().is_empty());
 
         pods.interrupted("the resource is no longer served");

@@ -1,11 +1,12 @@
 //! HTTP endpoints of every process: `/metrics`, `/healthz`, `/readyz`.
 
 use crate::health::Health;
+use crate::metrics::components::Registries;
 use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use prometheus::{Encoder as _, Registry, TextEncoder};
+use prometheus::{Encoder as _, TextEncoder};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,7 +15,8 @@ use tokio::net::TcpListener;
 /// Connections that wait to be accepted, as tokio's listeners allow.
 const BACKLOG: i32 = 1_024;
 
-pub fn router(metrics: Registry, health: Health) -> Router {
+pub fn router(metrics: impl Into<Registries>, health: Health) -> Router {
+    let metrics = metrics.into();
     Router::new()
         .route("/metrics", get(move || std::future::ready(scrape(&metrics))))
         .route("/healthz", get(|| std::future::ready("ok")))
@@ -32,7 +34,7 @@ pub fn profiling() -> Router {
     Router::new().route("/debug/pprof/", get(refused)).route("/debug/pprof/{*profile}", get(refused))
 }
 
-fn scrape(metrics: &Registry) -> impl IntoResponse + use<> {
+fn scrape(metrics: &Registries) -> impl IntoResponse + use<> {
     let encoder = TextEncoder::new();
     let mut text = Vec::new();
     match encoder.encode(&metrics.gather(), &mut text) {
@@ -92,6 +94,7 @@ pub async fn serve(listener: TcpListener, router: Router) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use prometheus::Registry;
     use tokio::net::TcpStream;
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 
 #![expect(clippy::expect_used, reason = "names of metrics and labels are constants")]
 
+pub mod components;
 pub mod controller;
 pub mod leader_election;
 pub mod process;

@@ -5,16 +5,23 @@
 //! on its own and affects no other. A watch that ends is resumed at its last resource version; when the server no longer
 //! has that version (410), or has not reached it since etcd was restored from a backup, the resource is listed again. A
 //! component works without an optional resource that its role does not let it list, and asks again at intervals.
+//! Components of one process share their watches ([`shared`]).
+
+mod selector;
+pub mod shared;
 
 use crate::api::{Api, Error, JSON, RawList, Result};
 use crate::backoff::{Backoff, BackoffPolicy};
-use crate::health::WatchHealth;
+use crate::health::{Health, WatchHealth, WatchState};
 use crate::invalid::{InvalidObject, PartialMeta};
 use crate::kind::ResourceKind;
 use futures::{AsyncBufRead, AsyncBufReadExt as _};
+use selector::Selector;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
+use std::marker::PhantomData;
+use std::ops::Range;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
@@ -96,7 +103,7 @@ impl Shape {
 }
 
 /// The part of a resource that is watched.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     pub kind: ResourceKind,
     /// The namespace that is watched; empty for all.
@@ -137,6 +144,166 @@ impl Source {
     }
 }
 
+/// What happened to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Applied,
+    Deleted,
+}
+
+/// The objects of one page of a list, as the server sent them.
+pub(crate) struct Page {
+    text: String,
+    items: Vec<Range<usize>>,
+}
+
+impl Page {
+    pub(crate) fn items(&self) -> impl Iterator<Item = &str> {
+        self.items.iter().filter_map(|item| self.text.get(item.clone()))
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.text.len()
+    }
+}
+
+/// Receives what list and watch deliver, as text.
+pub(crate) trait Sink {
+    /// A list begins. What an earlier, incomplete one delivered does not count.
+    fn list_begins(&mut self);
+    fn page(&mut self, page: Page) -> impl Future<Output = ()> + Send;
+    /// All pages were delivered; the list is of this version.
+    fn listed(&mut self, version: u64);
+    /// As [`event`](Self::event), of a text that may be none of an object: returns whether it was one.
+    fn try_event(&mut self, change: Change, object: &str) -> bool;
+    fn event(&mut self, change: Change, object: &str);
+    /// An optional resource may not be listed.
+    fn denied(&mut self);
+    fn state(&mut self, state: WatchState<'_>);
+}
+
+/// Decodes the objects of a watch for one subscriber.
+pub(crate) trait Decode {
+    /// A list begins. What an earlier, incomplete one delivered does not count.
+    fn list_begins(&mut self);
+    /// An object of the list that began last.
+    fn item(&mut self, object: &str);
+    fn listed(&mut self, version: u64);
+    fn try_event(&mut self, change: Change, object: &str) -> bool;
+    fn event(&mut self, change: Change, object: &str);
+    fn denied(&mut self);
+}
+
+/// Deserialises `T`, keeps what `convert` makes of it, and passes that to `handle`.
+struct Decoder<'a, T, U, C, H> {
+    api: &'a Api,
+    kind: &'a ResourceKind,
+    convert: C,
+    handle: H,
+    items: Vec<U>,
+    invalid: Vec<InvalidObject>,
+    read: PhantomData<fn() -> T>,
+}
+
+impl<'a, T: DeserializeOwned, U, C: Fn(T) -> U, H: FnMut(WatchEvent<U>)> Decoder<'a, T, U, C, H> {
+    fn new(api: &'a Api, kind: &'a ResourceKind, convert: C, handle: H) -> Self {
+        Self { api, kind, convert, handle, items: Vec::new(), invalid: Vec::new(), read: PhantomData }
+    }
+
+    fn pass_on(&mut self, change: Change, object: T) {
+        let object = (self.convert)(object);
+        (self.handle)(match change {
+            Change::Applied => WatchEvent::Applied(object),
+            Change::Deleted => WatchEvent::Deleted(object),
+        });
+    }
+
+    fn pass_on_invalid(&mut self, object: InvalidObject) {
+        self.api.report_invalid(self.kind, &object);
+        (self.handle)(WatchEvent::Invalid(object));
+    }
+}
+
+impl<T: DeserializeOwned, U, C: Fn(T) -> U, H: FnMut(WatchEvent<U>)> Decode for Decoder<'_, T, U, C, H> {
+    fn list_begins(&mut self) {
+        self.items = Vec::new();
+        self.invalid = Vec::new();
+    }
+
+    fn item(&mut self, object: &str) {
+        match serde_json::from_str(object) {
+            Ok(read) => self.items.push((self.convert)(read)),
+            Err(error) => self.invalid.push(InvalidObject::new(object, &error)),
+        }
+    }
+
+    fn listed(&mut self, version: u64) {
+        (self.handle)(WatchEvent::Listed(std::mem::take(&mut self.items), version));
+        for object in std::mem::take(&mut self.invalid) {
+            self.pass_on_invalid(object);
+        }
+    }
+
+    fn try_event(&mut self, change: Change, object: &str) -> bool {
+        let Ok(read) = serde_json::from_str(object) else { return false };
+        self.pass_on(change, read);
+        true
+    }
+
+    fn event(&mut self, change: Change, object: &str) {
+        match serde_json::from_str(object) {
+            Ok(read) => self.pass_on(change, read),
+            Err(error) => {
+                let deleted = change == Change::Deleted;
+                self.pass_on_invalid(InvalidObject { deleted, ..InvalidObject::new(object, &error) });
+            }
+        }
+    }
+
+    fn denied(&mut self) {
+        (self.handle)(WatchEvent::Denied);
+    }
+}
+
+/// The only subscriber of a watch.
+struct Only<'a, D> {
+    decoder: &'a mut D,
+    health: &'a WatchHealth,
+}
+
+impl<D: Decode> Sink for Only<'_, D> {
+    fn list_begins(&mut self) {
+        self.decoder.list_begins();
+    }
+
+    fn page(&mut self, page: Page) -> impl Future<Output = ()> + Send {
+        for object in page.items() {
+            self.decoder.item(object);
+        }
+        std::future::ready(())
+    }
+
+    fn listed(&mut self, version: u64) {
+        self.decoder.listed(version);
+    }
+
+    fn try_event(&mut self, change: Change, object: &str) -> bool {
+        self.decoder.try_event(change, object)
+    }
+
+    fn event(&mut self, change: Change, object: &str) {
+        self.decoder.event(change, object);
+    }
+
+    fn denied(&mut self) {
+        self.decoder.denied();
+    }
+
+    fn state(&mut self, state: WatchState<'_>) {
+        self.health.set(state);
+    }
+}
+
 /// How a watch ended.
 enum End {
     /// It can be resumed at this resource version.
@@ -159,25 +326,38 @@ pub async fn list_and_watch<T: DeserializeOwned>(
 
 /// Like [`list_and_watch`], with each object converted as soon as it is deserialised: while a list is being read, only
 /// what the conversion keeps of its objects is in memory.
+///
+/// With [`Api::sharing`], the components of a process share one watch of each resource.
 pub async fn list_and_watch_as<T: DeserializeOwned, U>(
     api: &Api,
     source: &Source,
     health: &WatchHealth,
     convert: impl Fn(T) -> U,
-    mut handle: impl FnMut(WatchEvent<U>),
+    handle: impl FnMut(WatchEvent<U>),
 ) {
+    let mut decoder = Decoder::new(api, &source.kind, convert, handle);
+    if let Some(watches) = api.shared_watches()
+        && let Some(selector) = Selector::of(source)
+    {
+        shared::follow(watches, api, source, &selector, health, &mut decoder).await;
+    } else {
+        deliver(api, source, &mut Only { decoder: &mut decoder, health }).await;
+    }
+}
+
+/// Lists and watches a resource for a sink. Never returns.
+pub(crate) async fn deliver(api: &Api, source: &Source, sink: &mut impl Sink) {
     let mut backoff = Backoff::new(BACKOFF);
     let mut denied = false;
     loop {
-        match list_as(api, source, &convert, &mut handle).await {
+        match list_to(api, source, sink).await {
             Ok(version) => {
                 denied = false;
                 let began = Instant::now();
-                health.listed();
-                let mut convert_event = |event: WatchEvent<T>| handle(event.map(&convert));
-                match watch_until_expired(api, source, health, version, &mut convert_event).await {
-                    Next::List => health.interrupted("the list is read again"),
-                    Next::Poll => health.polled(),
+                sink.state(WatchState::Listed);
+                match watch_until_expired(api, source, sink, version).await {
+                    Next::List => sink.state(WatchState::Interrupted("the list is read again")),
+                    Next::Poll => sink.state(WatchState::Polled),
                 }
                 // A server that expires its own lists at once must not be listed in a busy loop.
                 if began.elapsed() > BACKOFF.max {
@@ -190,14 +370,14 @@ pub async fn list_and_watch_as<T: DeserializeOwned, U>(
                 if !denied {
                     denied = true;
                     tracing::warn!(resource = %source.kind.plural, "continuing without an optional resource");
-                    handle(WatchEvent::Denied);
+                    sink.denied();
                 }
-                health.denied();
+                sink.state(WatchState::Denied(&error.message()));
                 tokio::time::sleep(backoff.next_delay()).await;
             }
             Err(error) => {
                 tracing::warn!(resource = %source.kind.plural, error = &error as &dyn std::error::Error, "cannot list");
-                health.interrupted(&error.message());
+                sink.state(WatchState::Interrupted(&error.message()));
                 tokio::time::sleep(backoff.next_delay()).await;
             }
         }
@@ -219,8 +399,14 @@ async fn list_as<T: DeserializeOwned, U>(
     convert: &impl Fn(T) -> U,
     handle: &mut impl FnMut(WatchEvent<U>),
 ) -> Result<String> {
-    let mut items = Vec::new();
-    let mut invalid = Vec::new();
+    let health = Health::default().watch(&source.kind.plural);
+    let mut decoder = Decoder::new(api, &source.kind, convert, handle);
+    list_to(api, source, &mut Only { decoder: &mut decoder, health: &health }).await
+}
+
+/// Reads the whole list, page by page, and returns its resource version.
+pub(crate) async fn list_to(api: &Api, source: &Source, sink: &mut impl Sink) -> Result<String> {
+    sink.list_begins();
     let mut continue_token = String::new();
     loop {
         let mut path = format!("{}?limit={PAGE_SIZE}", source.kind.path(&source.namespace));
@@ -231,25 +417,29 @@ async fn list_as<T: DeserializeOwned, U>(
             path = format!("{path}&continue={continue_token}");
         }
         let text = api.text_as(&path, source.shape.of_list()).await?;
-        let page: RawList<'_> =
-            serde_json::from_str(&text).map_err(|_| Error::Malformed { path, field: "items" })?;
-        for item in page.items.unwrap_or_default() {
-            match serde_json::from_str(item.get()) {
-                Ok(object) => items.push(convert(object)),
-                Err(error) => invalid.push(InvalidObject::new(item.get(), &error)),
-            }
-        }
-        if page.metadata.continue_token.is_empty() {
-            let version = page.metadata.resource_version;
-            handle(WatchEvent::Listed(items, version.parse().unwrap_or(0)));
-            for object in invalid {
-                api.report_invalid(&source.kind, &object);
-                handle(WatchEvent::Invalid(object));
-            }
+        let (metadata, items) = {
+            let page: RawList<'_> =
+                serde_json::from_str(&text).map_err(|_| Error::Malformed { path, field: "items" })?;
+            (page.metadata, ranges(&text, page.items.unwrap_or_default()))
+        };
+        sink.page(Page { text, items }).await;
+        if metadata.continue_token.is_empty() {
+            let version = metadata.resource_version;
+            sink.listed(number(&version));
             return Ok(version);
         }
-        continue_token = page.metadata.continue_token;
+        continue_token = metadata.continue_token;
     }
+}
+
+/// Where the items are in the text that they borrow from.
+fn ranges(text: &str, items: Vec<&RawValue>) -> Vec<Range<usize>> {
+    let begin = text.as_ptr().addr();
+    let range = |item: &RawValue| {
+        let at = item.get().as_ptr().addr() - begin;
+        at..at + item.get().len()
+    };
+    items.into_iter().map(range).collect()
 }
 
 /// What follows a watch that cannot be resumed.
@@ -261,17 +451,11 @@ enum Next {
 }
 
 /// Watches and resumes until the resource version has expired, or the resource may not be watched any more.
-async fn watch_until_expired<T: DeserializeOwned>(
-    api: &Api,
-    source: &Source,
-    health: &WatchHealth,
-    mut version: String,
-    handle: &mut impl FnMut(WatchEvent<T>),
-) -> Next {
+async fn watch_until_expired(api: &Api, source: &Source, sink: &mut impl Sink, mut version: String) -> Next {
     let mut backoff = Backoff::new(BACKOFF);
     loop {
         let began = Instant::now();
-        match watch(api, source, health, version, handle).await {
+        match watch(api, source, sink, version).await {
             (End::Expired, _) => return Next::List,
             (End::Denied, _) => return Next::Poll,
             (End::Resume(next), failure) => {
@@ -279,7 +463,8 @@ async fn watch_until_expired<T: DeserializeOwned>(
                 if let Some(error) = &failure {
                     tracing::debug!(resource = %source.kind.plural, error, "the watch was interrupted");
                 }
-                health.interrupted(failure.as_deref().unwrap_or("the server ended the watch"));
+                let why = failure.as_deref().unwrap_or("the server ended the watch");
+                sink.state(WatchState::Interrupted(why));
                 if began.elapsed() > BACKOFF.max {
                     backoff.reset();
                 }
@@ -298,7 +483,7 @@ async fn watch_until_expired<T: DeserializeOwned>(
                         }
                         Err(error) if source.may_be_denied(&error) => return Next::List,
                         Err(error) => {
-                            health.interrupted(&error.message());
+                            sink.state(WatchState::Interrupted(&error.message()));
                             tokio::time::sleep(backoff.next_delay()).await;
                         }
                     }
@@ -324,12 +509,11 @@ async fn is_behind(api: &Api, source: &Source, version: &str) -> Result<bool> {
 }
 
 /// One watch request from its beginning to its end.
-async fn watch<T: DeserializeOwned>(
+async fn watch(
     api: &Api,
     source: &Source,
-    health: &WatchHealth,
+    sink: &mut impl Sink,
     mut version: String,
-    handle: &mut impl FnMut(WatchEvent<T>),
 ) -> (End, Option<String>) {
     let mut path = format!(
         "{}?watch=true&allowWatchBookmarks={}&timeoutSeconds={WATCH_SECONDS}&resourceVersion={version}",
@@ -345,7 +529,7 @@ async fn watch<T: DeserializeOwned>(
         Err(error) if source.may_be_denied(&error) => return (End::Denied, None),
         Err(error) => return (End::Resume(version), Some(error.message())),
     };
-    health.healthy();
+    sink.state(WatchState::Healthy);
     let mut stream = pin!(stream);
     let mut line = Vec::new();
     loop {
@@ -354,14 +538,8 @@ async fn watch<T: DeserializeOwned>(
             Ok(false) => return (End::Resume(version), None),
             Err(why) => return (End::Resume(version), Some(why)),
         }
-        health.healthy();
-        let report = |event: WatchEvent<T>| {
-            if let WatchEvent::Invalid(object) = &event {
-                api.report_invalid(&source.kind, object);
-            }
-            handle(event);
-        };
-        match decode_event(&line, &mut version, report) {
+        sink.state(WatchState::Healthy);
+        match decode_event(&line, &mut version, sink) {
             Ok(()) => {}
             Err(Stop::Expired) => return (End::Expired, None),
             Err(Stop::Failed(why)) => return (End::Resume(version), Some(why)),
@@ -406,41 +584,33 @@ enum Stop {
 }
 
 /// Passes one event on and advances the resource version.
-fn decode_event<T: DeserializeOwned>(
-    line: &[u8],
-    version: &mut String,
-    mut handle: impl FnMut(WatchEvent<T>),
-) -> Result<(), Stop> {
+fn decode_event(line: &[u8], version: &mut String, sink: &mut impl Sink) -> Result<(), Stop> {
     let text = std::str::from_utf8(line).map_err(|error| Stop::Failed(error.to_string()))?;
-    let fast = split_event(text).and_then(|(type_, object)| {
-        let read = if type_ == "BOOKMARK" { None } else { Some(serde_json::from_str::<T>(object).ok()?) };
-        Some((type_, read, object))
-    });
-    let (type_, read, object) = if let Some((type_, read, object)) = fast {
-        (type_, read.map(Ok), object)
+    let is_bookmark = |type_: &str| type_ == "BOOKMARK";
+    let fast = split_event(text)
+        .filter(|(type_, object)| is_bookmark(type_) || sink.try_event(change_of(type_), object));
+    let object = if let Some((_, object)) = fast {
+        object
     } else {
         let line: Line<'_> = serde_json::from_str(text).map_err(|error| Stop::Failed(error.to_string()))?;
-        match line.type_ {
-            "ERROR" => return Err(stop(line.object)),
-            "BOOKMARK" => (line.type_, None, line.object.get()),
-            type_ => (type_, Some(serde_json::from_str(line.object.get())), line.object.get()),
+        if line.type_ == "ERROR" {
+            return Err(stop(line.object));
         }
+        if !is_bookmark(line.type_) {
+            sink.event(change_of(line.type_), line.object.get());
+        }
+        line.object.get()
     };
     let meta = PartialMeta::of(object);
-    match read {
-        Some(Ok(object)) if type_ == "DELETED" => handle(WatchEvent::Deleted(object)),
-        Some(Ok(object)) => handle(WatchEvent::Applied(object)),
-        Some(Err(error)) => {
-            let deleted = type_ == "DELETED";
-            handle(WatchEvent::Invalid(InvalidObject { deleted, ..InvalidObject::new(object, &error) }));
-        }
-        None => {}
-    }
     // A repeated event must not set the watch back.
     if number(&meta.resource_version) > number(version) {
         *version = meta.resource_version;
     }
     Ok(())
+}
+
+fn change_of(type_: &str) -> Change {
+    if type_ == "DELETED" { Change::Deleted } else { Change::Applied }
 }
 
 fn stop(status: &RawValue) -> Stop {
@@ -459,7 +629,6 @@ fn split_event(line: &str) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::health::Health;
     use crate::kind::{CONFIG_MAP, Key};
     use axum::Router;
     use axum::body::Body;
@@ -484,13 +653,18 @@ mod tests {
     }
 
     fn feed(line: &str, version: &mut String) -> (Vec<WatchEvent<Small>>, bool) {
-        let mut events = Vec::new();
-        let decoded = decode_event(line.as_bytes(), version, |event| events.push(event));
-        (events, decoded.is_ok())
+        let api = Api::new(kube::Client::new(Router::new(), "default"), "test");
+        let health = Health::default().watch("configmaps");
+        let (kind, mut events) = (CONFIG_MAP, Vec::new());
+        let handle = |event| events.push(event);
+        let mut decoder = Decoder::new(&api, &kind, |object: Small| object, handle);
+        let mut sink = Only { decoder: &mut decoder, health: &health };
+        let decoded = decode_event(line.as_bytes(), version, &mut sink).is_ok();
+        (events, decoded)
     }
 
-    #[test]
-    fn invalid_object_is_reported_and_the_watch_continues() {
+    #[tokio::test]
+    async fn invalid_object_is_reported_and_the_watch_continues() {
         let mut version = "4".to_owned();
         let line = r#"{"type":"ADDED","object":{"metadata":{"namespace":"a","name":"b","resourceVersion":"7"},"spec":{"size":"big"}}}"#;
         let (events, continues) = feed(line, &mut version);
@@ -502,8 +676,8 @@ mod tests {
         assert_eq!(version, "7");
     }
 
-    #[test]
-    fn event_is_decoded_in_any_json_form() {
+    #[tokio::test]
+    async fn event_is_decoded_in_any_json_form() {
         let object = r#"{"metadata":{"name":"b","resourceVersion":"7"},"spec":{"size":3}}"#;
         for line in [
             format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n"),
@@ -568,8 +742,8 @@ mod tests {
         assert_eq!(WHOLE.get(), (0, 1), "one object at a time");
     }
 
-    #[test]
-    fn repeated_event_does_not_set_the_version_back() {
+    #[tokio::test]
+    async fn repeated_event_does_not_set_the_version_back() {
         let mut version = "9".to_owned();
         let line = r#"{"type":"MODIFIED","object":{"metadata":{"name":"b","resourceVersion":"7"},"spec":{"size":3}}}"#;
         let (events, _) = feed(line, &mut version);
@@ -577,8 +751,8 @@ mod tests {
         assert_eq!(version, "9");
     }
 
-    #[test]
-    fn expired_version_ends_the_watch() {
+    #[tokio::test]
+    async fn expired_version_ends_the_watch() {
         let mut version = "9".to_owned();
         let (events, continues) = feed(
             r#"{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old"}}"#,

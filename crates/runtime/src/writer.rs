@@ -103,6 +103,8 @@ pub struct Writer {
 struct Shared {
     state: Mutex<State>,
     changed: Notify,
+    /// The queues of components that run in the process, by name.
+    components: Mutex<BTreeMap<String, Writer>>,
 }
 
 type ObjectId = (ResourceKind, Key);
@@ -166,15 +168,21 @@ impl Writer {
         self.lock().counts
     }
 
-    /// Waits until nothing is queued or in flight.
+    /// Adds the queue of a component that runs in the process, or replaces that of its last run.
+    pub fn set_component(&self, name: &str, writer: Self) {
+        self.shared.components.lock().insert(name.to_owned(), writer);
+    }
+
+    /// Waits until nothing is queued or in flight, here and in the queues of components.
     pub async fn idle(&self) {
-        loop {
-            let counts = self.counts();
-            if counts.queued + counts.in_flight == 0 {
-                return;
-            }
+        while self.is_busy() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+    }
+
+    fn is_busy(&self) -> bool {
+        let counts = self.counts();
+        counts.queued + counts.in_flight > 0 || self.shared.components.lock().values().any(Self::is_busy)
     }
 
     /// Sends the submitted writes. Never returns.

@@ -18,7 +18,7 @@ use anyhow::{Context, Result, bail};
 use kai_clock::Stopwatch;
 use kai_kubetest::control_plane::{ADMIN_TOKEN, ControlPlane, Controllers};
 use load::Load;
-use processes::{Binding, Processes};
+use processes::{Binding, Processes, Topology};
 pub(super) use report::with_misses;
 use report::{Embedded, Latency, Real};
 use std::path::{Path, PathBuf};
@@ -44,6 +44,9 @@ pub(super) struct Args {
     /// Then do the same with this scheduler, alone on a fresh control plane, and print both.
     #[arg(long, value_enum, conflicts_with = "embedded")]
     against: Option<Against>,
+    /// Then do the same with all components in one process (`kai all`), and print what both need.
+    #[arg(long, conflicts_with = "embedded")]
+    combined: bool,
     /// On the embedded server: everything in one process.
     #[arg(long)]
     embedded: bool,
@@ -89,6 +92,10 @@ pub(super) fn run(repository: &Repository, args: &Args) -> Result<()> {
         }
         let measured = real(repository, &binary, &scratch, args.nodes, pods).await?;
         let mut text = measured.text();
+        if args.combined {
+            let one = filled(repository, &binary, &scratch, args.nodes, pods, Topology::Combined).await?;
+            text.push_str(&report::beside_combined(&measured, &one));
+        }
         if let Some(Against::KubeScheduler) = args.against {
             let other = against::kube_scheduler(repository, &scratch, args.nodes, pods).await?;
             text.push_str(&measured.beside("kube-scheduler", &other));
@@ -121,13 +128,14 @@ async fn start_real(
     scratch: &Path,
     nodes: usize,
     binding: Binding,
+    topology: Topology,
 ) -> Result<(Load, Started)> {
     let programs = kubernetes::programs(repository)?;
     let plane = ControlPlane::start(&programs, Controllers::None).await?;
     let load = Load::new(plane.server().clone(), ADMIN_TOKEN);
     load.install().await?;
     load.make_nodes(nodes).await?;
-    let processes = Processes::start(binary, &plane.kubeconfig_file(), scratch, binding)?;
+    let processes = Processes::start(binary, &plane.kubeconfig_file(), scratch, binding, topology)?;
     processes.ready().await?;
     Ok((load, Started::Real(Box::new(plane), processes)))
 }
@@ -170,12 +178,24 @@ async fn real(
     nodes: usize,
     pods: usize,
 ) -> Result<Real> {
-    let (load, started) = start_real(repository, binary, scratch, nodes, Binding::Requests).await?;
+    let (load, started) =
+        start_real(repository, binary, scratch, nodes, Binding::Requests, Topology::Separate).await?;
     load.make_queues(nodes).await?;
     let compatible = latency(&load, nodes).await?;
     drop(started);
+    Ok(Real { compatible, ..filled(repository, binary, scratch, nodes, pods, Topology::Separate).await? })
+}
 
-    let (load, started) = start_real(repository, binary, scratch, nodes, Binding::Direct).await?;
+/// Waits on the idle cluster and fills it, with direct binding.
+async fn filled(
+    repository: &Repository,
+    binary: &Path,
+    scratch: &Path,
+    nodes: usize,
+    pods: usize,
+    topology: Topology,
+) -> Result<Real> {
+    let (load, started) = start_real(repository, binary, scratch, nodes, Binding::Direct, topology).await?;
     let Started::Real(plane, processes) = &started else { bail!("the components are processes") };
     let [server, _] = plane.processes();
     load.make_queues(nodes).await?;
@@ -188,7 +208,8 @@ async fn real(
     let server = Usage::of(server)?.since(&server_before);
     let ours = processes.usage()?.into_iter().zip(ours_before);
     let ours = ours.map(|((name, usage), (_, before))| (name, usage.since(&before))).collect();
-    Ok(Real { nodes, filled, idle, compatible, writes: writes.since(&writes_before, pods), ours, server })
+    let writes = writes.since(&writes_before, pods);
+    Ok(Real { nodes, filled, idle, compatible: Latency::default(), writes, ours, server })
 }
 
 /// `kai up` with two nodes in a rack.

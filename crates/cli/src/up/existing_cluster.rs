@@ -61,7 +61,9 @@ async fn trial(args: &args::Up, kubeconfig: &Path, extensions: &Extensions) -> R
         let seconds = CONNECT_TIMEOUT.as_secs();
         anyhow!("the cluster at {url} did not respond within {seconds} s; hint: check the network and the kubeconfig")
     })??;
-    if let Some((_, deployment)) = deployed.iter().find(|(component, _)| *component == name::SCHEDULER) {
+    if let Some((_, deployment)) =
+        deployed.iter().find(|(component, _)| [name::SCHEDULER, name::COMBINED].contains(component))
+    {
         bail!(
             "the cluster already runs a scheduler named `{}`, deployment `{NAMESPACE}/{deployment}`; two would conflict; \
              hint: kubectl -n {NAMESPACE} scale deployment {deployment} --replicas=0, after its operator if there is one",
@@ -83,7 +85,9 @@ async fn trial(args: &args::Up, kubeconfig: &Path, extensions: &Extensions) -> R
     let mut components = Components::default();
     let webhooks = Webhooks::new(args.webhook_address.as_ref(), &config, &components.notices);
     // What runs here is not deployed by an operator.
-    let wanted = |spec: &&ComponentSpec| spec.component != Component::Operator && !is_deployed(spec);
+    let wanted = |spec: &&ComponentSpec| {
+        !matches!(spec.component, Component::Operator | Component::Combined) && !is_deployed(spec)
+    };
     for spec in COMPONENTS.iter().filter(wanted) {
         let (options, plugins, webhooks) = (options.clone(), extensions.scheduler.clone(), webhooks.clone());
         let run = move |process: Process| -> Running {

@@ -4,7 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic shows where a test failed")]
 
-use kai_components::COMPONENTS;
+use kai_components::{COMPONENTS, Component, rbac};
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -36,6 +36,11 @@ fn security_page_lists_every_right_with_its_reason() {
         let account = spec.service_account;
         writeln!(text, "\n### {}\n\nService account `{}/{}`.\n", spec.name, account.namespace, account.name)
             .unwrap();
+        if spec.component == Component::Combined {
+            let members: Vec<&str> = rbac::members(spec).iter().map(|member| member.name).collect();
+            writeln!(text, "The rights of {} together.", members.join(", ")).unwrap();
+            continue;
+        }
         writeln!(text, "| resources | verbs | where | why |\n| --- | --- | --- | --- |").unwrap();
         let name = |group: &str, resources: &[&str]| {
             let suffix = if group.is_empty() { String::new() } else { format!(" ({group})") };

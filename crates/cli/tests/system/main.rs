@@ -7,6 +7,7 @@
 mod admission;
 mod autoscaling;
 mod bind_failures;
+mod combined;
 mod condition_hints;
 mod consolidation;
 mod direct_binding;

@@ -42,6 +42,41 @@ pub(crate) struct TestScope {
     pub(crate) timeout: Duration,
 }
 
+/// Tests that inject faults into the client of one component, or count its requests: there it has one of its own.
+const OF_ONE_COMPONENT: [&str; 23] = [
+    "autoscaling::",
+    "bind_failures::bind_request_that_a_webhook_refuses",
+    "bind_failures::failed_bind_request_whose_deletion",
+    "direct_binding::",
+    "fault_injection::",
+    "gpu_sharing::pod_is_not_sent_to_a_gpu",
+    "high_availability::",
+    "historical_usage::",
+    "hostile_tenants::",
+    "kai_roles::",
+    "kai_suites::devices::",
+    "late_conditions::",
+    "lost_responses::",
+    "migration::",
+    "plugins::",
+    "robustness::api_server_errors::",
+    "robustness::churn::",
+    "robustness::lease_write_failures::",
+    "shard_changes::",
+    "shard_rollout::",
+    "time_limits::limit_is_counted",
+    "what_if::",
+    "write_budget::",
+];
+
+/// Whether the scenario of this thread runs with all components in one process.
+fn runs_combined() -> bool {
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or_default();
+    std::env::var("KAI_TEST_TOPOLOGY").is_ok_and(|topology| topology == "combined")
+        && !OF_ONE_COMPONENT.iter().any(|other| test.starts_with(other))
+}
+
 impl TestCluster {
     /// Starts a cluster of nodes with eight GPUs each.
     pub(crate) async fn new(nodes: u32) -> Self {
@@ -60,8 +95,8 @@ impl TestCluster {
         nodes: impl IntoIterator<Item = NodeGroup>,
         options: &ComponentOptions,
     ) -> Self {
-        Self::with_components(seed, nodes, |cluster| embedded::join(cluster, options, &PluginSet::builtin()))
-            .await
+        let join = if runs_combined() { embedded::join_combined } else { embedded::join };
+        Self::with_components(seed, nodes, |cluster| join(cluster, options, &PluginSet::builtin())).await
     }
 
     /// Starts a cluster of nodes with eight GPUs each and the admission webhooks of an installation. Pods that share a GPU

@@ -10,9 +10,22 @@ use std::ffi::{OsStr, OsString};
 
 /// Rewrites the arguments of a command.
 pub(crate) fn rewrite(command: &Command, typed: Vec<OsString>) -> Vec<OsString> {
+    rewrite_until(command, typed, |_| false).0
+}
+
+/// Rewrites the arguments of a command up to a word that is neither a flag nor the value of one and that `ends` them; returns
+/// that word and what follows it too.
+pub(crate) fn rewrite_until(
+    command: &Command,
+    typed: Vec<OsString>,
+    ends: impl Fn(&OsStr) -> bool,
+) -> (Vec<OsString>, Vec<OsString>) {
     let mut rewritten = Vec::with_capacity(typed.len());
     let mut typed = typed.into_iter();
     while let Some(word) = typed.next() {
+        if ends(&word) {
+            return (rewritten, std::iter::once(word).chain(typed).collect());
+        }
         if word == "--" {
             rewritten.push(word);
             rewritten.extend(typed.by_ref());
@@ -37,7 +50,7 @@ pub(crate) fn rewrite(command: &Command, typed: Vec<OsString>) -> Vec<OsString> 
         }
         rewritten.push(whole);
     }
-    rewritten
+    (rewritten, Vec::new())
 }
 
 struct Flag<'a> {

@@ -1,5 +1,6 @@
 //! Tests of the component table against the files and the code that it describes.
 
+mod one_process;
 mod operator_arguments;
 mod rbac_files;
 mod refused_settings;

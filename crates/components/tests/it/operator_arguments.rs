@@ -55,5 +55,5 @@ fn every_process_accepts_the_arguments_that_the_operator_gives() {
     }
     let expected: BTreeSet<&str> = COMPONENTS.iter().map(|spec| spec.command).collect();
     let missing: Vec<_> = expected.difference(&started).collect();
-    assert_eq!(missing, [&"operator", &"reservation"], "the operator starts all others");
+    assert_eq!(missing, [&"all", &"operator", &"reservation"], "the operator starts all others");
 }

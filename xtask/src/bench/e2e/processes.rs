@@ -17,6 +17,14 @@ pub(super) enum Binding {
     Requests,
 }
 
+/// How many processes the components are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Topology {
+    Separate,
+    /// `kai all`.
+    Combined,
+}
+
 /// Components and the flags that switch off what needs certificates.
 pub(in crate::bench) const COMPONENTS: [(&str, &[&str]); 5] = [
     ("scheduler", &["--plugin-server-port=0"]),
@@ -91,7 +99,23 @@ impl Drop for Child {
 
 impl Processes {
     /// Starts all of them; what they log goes to a file each.
-    pub(super) fn start(binary: &Path, kubeconfig: &Path, logs: &Path, binding: Binding) -> Result<Self> {
+    pub(super) fn start(
+        binary: &Path,
+        kubeconfig: &Path,
+        logs: &Path,
+        binding: Binding,
+        topology: Topology,
+    ) -> Result<Self> {
+        if topology == Topology::Combined {
+            let names: Vec<&str> = COMPONENTS.iter().map(|(name, _)| *name).collect();
+            let components = format!("--components={}", names.join(","));
+            let mut flags = vec![components.as_str(), "--qps=-1"];
+            for (name, own) in COMPONENTS {
+                flags.extend([name, "--qps=-1"].into_iter().chain(own.iter().copied()));
+                flags.extend(mode(binding, name));
+            }
+            return Ok(Self { children: vec![Child::component(binary, kubeconfig, logs, "all", &flags)?] });
+        }
         let mut children = Vec::new();
         for (name, _) in COMPONENTS {
             children.push(start(binary, kubeconfig, logs, name, binding)?);
@@ -152,13 +176,17 @@ fn start(
     binding: Binding,
 ) -> Result<(Child, u16)> {
     let own = COMPONENTS.iter().find(|(known, _)| *known == name).map_or(&[][..], |(_, flags)| flags);
-    // As the operator does.
-    let mode: &[&str] = match (binding, name) {
+    let flags = [&["--qps=-1"][..], own, mode(binding, name)].concat();
+    Child::component(binary, kubeconfig, logs, name, &flags)
+}
+
+/// The flags with which pods are bound so, as the operator sets them.
+fn mode(binding: Binding, name: &str) -> &'static [&'static str] {
+    match (binding, name) {
         (Binding::Requests, "pod-grouper") => &["--assign-at-binding=false"],
         (Binding::Requests, "scheduler") => &["--direct-binding=false"],
         _ => &[],
-    };
-    Child::component(binary, kubeconfig, logs, name, &[&["--qps=-1"][..], own, mode].concat())
+    }
 }
 
 pub(in crate::bench) fn is_ready(port: u16) -> bool {

@@ -40,6 +40,7 @@ pub(super) struct Real {
 }
 
 /// From creation to binding on the idle cluster, in milliseconds, ascending.
+#[derive(Default)]
 pub(super) struct Latency {
     /// Of single pods.
     pub(super) singles: Vec<f64>,
@@ -234,6 +235,33 @@ impl Embedded {
         }
         misses
     }
+}
+
+/// The components as processes of their own beside `kai all`.
+pub(super) fn beside_combined(separate: &Real, combined: &Real) -> String {
+    let mut text = String::from(
+        "\nThe same load with all components in one process (`kai all`), afterwards in the same run:\n\n\
+         | | separate | one process | ratio |\n|---|---|---|---|\n",
+    );
+    let (separately, together) = (separate.together(), combined.together());
+    let rows = [
+        ("seconds until all are bound", separate.filled.seconds, combined.filled.seconds),
+        ("writes per pod", separate.writes_per_pod(), combined.writes_per_pod()),
+        ("CPU seconds of the components", separately.cpu_seconds, together.cpu_seconds),
+        ("peak memory of the components, MB", separately.peak_mb, together.peak_mb),
+        ("CPU seconds of kube-apiserver", separate.server.cpu_seconds, combined.server.cpu_seconds),
+        (
+            "single pod on the idle cluster, median ms",
+            percentile(&separate.idle.singles, 50),
+            percentile(&combined.idle.singles, 50),
+        ),
+    ];
+    for (what, separate, combined) in rows {
+        let ratio = combined / separate.max(f64::MIN_POSITIVE);
+        writeln!(text, "| {what} | {separate:.1} | {combined:.1} | {ratio:.2} |")
+            .expect("writing to a string");
+    }
+    text
 }
 
 fn over(limits: &[(&str, f64, f64)]) -> Vec<String> {

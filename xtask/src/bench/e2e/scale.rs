@@ -6,7 +6,7 @@
 //! A victim has no owner that would create it again.
 
 use super::load::{Load, ZONE_NODES, pods_path};
-use super::processes::{Binding, Child, Processes};
+use super::processes::{Binding, Child, Processes, Topology};
 use super::{PATIENCE, Started, start_real, start_up};
 use crate::bench::page::{self, Part};
 use crate::repository::Repository;
@@ -150,11 +150,12 @@ impl World {
             let kubeconfig = logs.join("kubeconfig");
             let (load, up) = start_up(binary, &kubeconfig, nodes, &["--no-scheduler"]).await?;
             load.locate_nodes().await?;
-            let processes = Processes::start(binary, &kubeconfig, logs, Binding::Direct)?;
+            let processes = Processes::start(binary, &kubeconfig, logs, Binding::Direct, Topology::Separate)?;
             processes.ready().await?;
             (load, Server::Embedded { _up: up }, processes, kubeconfig)
         } else {
-            let (load, started) = start_real(repository, binary, logs, nodes, Binding::Direct).await?;
+            let (load, started) =
+                start_real(repository, binary, logs, nodes, Binding::Direct, Topology::Separate).await?;
             let Started::Real(plane, processes) = started else { bail!("the components are processes") };
             let kubeconfig = plane.kubeconfig_file();
             (load, Server::Real { _plane: plane }, processes, kubeconfig)
