@@ -47,6 +47,9 @@ pub(super) struct Args {
     /// On the embedded server: everything in one process.
     #[arg(long)]
     embedded: bool,
+    /// With implicit groups: a pod that is alone in its group has no PodGroup.
+    #[arg(long, conflicts_with = "write")]
+    implicit_groups: bool,
     /// Take this binary, and build none.
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
@@ -84,10 +87,11 @@ pub(super) fn run(repository: &Repository, args: &Args) -> Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start a runtime")?;
     let (section, text, misses) = runtime.block_on(async {
         if args.embedded {
-            let measured = embedded(&binary, &scratch, args.nodes, pods).await?;
+            let measured = embedded(&binary, &scratch, args.nodes, pods, up_flags(args)).await?;
             return Ok::<_, anyhow::Error>((Part::FilledEmbedded, measured.text(), measured.misses()));
         }
-        let measured = real(repository, &binary, &scratch, args.nodes, pods).await?;
+        let binding = if args.implicit_groups { Binding::WithoutGroups } else { Binding::Direct };
+        let measured = real(repository, &binary, &scratch, args.nodes, pods, binding).await?;
         let mut text = measured.text();
         if let Some(Against::KubeScheduler) = args.against {
             let other = against::kube_scheduler(repository, &scratch, args.nodes, pods).await?;
@@ -169,13 +173,14 @@ async fn real(
     scratch: &Path,
     nodes: usize,
     pods: usize,
+    binding: Binding,
 ) -> Result<Real> {
     let (load, started) = start_real(repository, binary, scratch, nodes, Binding::Requests).await?;
     load.make_queues(nodes).await?;
     let compatible = latency(&load, nodes).await?;
     drop(started);
 
-    let (load, started) = start_real(repository, binary, scratch, nodes, Binding::Direct).await?;
+    let (load, started) = start_real(repository, binary, scratch, nodes, binding).await?;
     let Started::Real(plane, processes) = &started else { bail!("the components are processes") };
     let [server, _] = plane.processes();
     load.make_queues(nodes).await?;
@@ -191,9 +196,18 @@ async fn real(
     Ok(Real { nodes, filled, idle, compatible, writes: writes.since(&writes_before, pods), ours, server })
 }
 
+fn up_flags(args: &Args) -> &'static [&'static str] {
+    if args.implicit_groups { &["--implicit-groups"] } else { &[] }
+}
+
 /// `kai up` with two nodes in a rack.
-async fn start_embedded(binary: &Path, scratch: &Path, nodes: usize) -> Result<(Load, Started)> {
-    let (load, up) = start_up(binary, &scratch.join("kubeconfig"), nodes, &[]).await?;
+async fn start_embedded(
+    binary: &Path,
+    scratch: &Path,
+    nodes: usize,
+    flags: &[&str],
+) -> Result<(Load, Started)> {
+    let (load, up) = start_up(binary, &scratch.join("kubeconfig"), nodes, flags).await?;
     Ok((load, Started::Embedded(up)))
 }
 
@@ -230,8 +244,14 @@ async fn start_up(
     Ok((load, up))
 }
 
-async fn embedded(binary: &Path, scratch: &Path, nodes: usize, pods: usize) -> Result<Embedded> {
-    let (load, started) = start_embedded(binary, scratch, nodes).await?;
+async fn embedded(
+    binary: &Path,
+    scratch: &Path,
+    nodes: usize,
+    pods: usize,
+    flags: &[&str],
+) -> Result<Embedded> {
+    let (load, started) = start_embedded(binary, scratch, nodes, flags).await?;
     let Started::Embedded(up) = &started else { bail!("everything is one process") };
     load.make_queues(nodes).await?;
     tokio::time::sleep(Duration::from_secs(5)).await;

@@ -15,6 +15,8 @@ pub(super) enum Binding {
     Direct,
     /// By bind requests, as in KAI.
     Requests,
+    /// By Bindings, and pods that are alone in their group have no PodGroup.
+    WithoutGroups,
 }
 
 /// Components and the flags that switch off what needs certificates.
@@ -156,6 +158,8 @@ fn start(
     let mode: &[&str] = match (binding, name) {
         (Binding::Requests, "pod-grouper") => &["--assign-at-binding=false"],
         (Binding::Requests, "scheduler") => &["--direct-binding=false"],
+        (Binding::WithoutGroups, "scheduler") => &["--implicit-groups=true"],
+        (Binding::WithoutGroups, "pod-grouper" | "queue-controller") => &["--implicit-groups=default"],
         _ => &[],
     };
     Child::component(binary, kubeconfig, logs, name, &[&["--qps=-1"][..], own, mode].concat())
