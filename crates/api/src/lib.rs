@@ -13,6 +13,7 @@
 pub mod bind_request;
 pub mod config;
 pub mod crds;
+pub mod implicit_group;
 pub mod meta;
 pub mod pod;
 pub mod pod_group;

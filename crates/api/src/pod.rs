@@ -2,6 +2,7 @@
 //!
 //! Every field is the upstream field of the same name; docs mention only how scheduling uses it.
 
+use crate::implicit_group::{self, PodFacts as _};
 use crate::meta::Meta;
 use crate::selector::{LabelSelector, NodeSelector, NodeSelectorTerm, Toleration};
 use crate::value::{Labels, List, Resources, Text, null_is_empty};
@@ -76,6 +77,9 @@ pub struct PodSpec {
     /// Topology spread constraints.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub topology_spread_constraints: List<SpreadConstraint>,
+    /// The group of Kubernetes that the pod names (KEP-4671); only its presence is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduling_group: Option<Empty>,
 }
 
 /// A container.
@@ -459,8 +463,8 @@ impl Pod {
         self.metadata.annotation(annotation::POD_GROUP).filter(|name| !name.is_empty())
     }
 
-    /// The group that the pod grouper makes for a pod without owners, or for its Job; it may not exist. Such a pod is
-    /// scheduled as soon as the group exists, and gets the annotation with its binding.
+    /// The group that the pod grouper makes for a pod without owners or of a Deployment, or for its Job; it may not exist. Such a
+    /// pod is scheduled as soon as the group exists, and gets the annotation with its binding.
     fn implied_group(&self) -> Option<String> {
         let metadata = &self.metadata;
         if metadata.annotation(annotation::SKIP_GROUPING) == Some(label_value::TRUE) {
@@ -469,6 +473,7 @@ impl Pod {
         let (name, uid) = match &*metadata.owner_references {
             [] => (&metadata.name, &metadata.uid),
             [owner] if owner.kind == "Job" && owner.api_version == "batch/v1" => (&owner.name, &owner.uid),
+            [_] if implicit_group::is_of_deployment(self, self.owners()) => (&metadata.name, &metadata.uid),
             _ => return None,
         };
         (!name.is_empty() && !uid.is_empty()).then(|| crate::pod_group::name_of(name, uid))

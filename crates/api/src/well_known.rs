@@ -29,6 +29,8 @@ pub mod label {
     pub const SELECTED_NODE: &str = "selected-node";
     /// Component that an object or pod belongs to.
     pub const APP: &str = "app";
+    /// Hash of the pod template of a Deployment, on the pods of its ReplicaSets.
+    pub const POD_TEMPLATE_HASH: &str = "pod-template-hash";
     /// Component that manages an object.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
     /// Marks service monitors whose metrics count as usage. Configurable.
@@ -159,6 +161,8 @@ pub mod annotation {
     pub const STALE_SINCE: &str = "kai.scheduler/stale-podgroup-timestamp";
     /// When a pod group last started to run.
     pub const LAST_START: &str = "kai.scheduler/last-start-timestamp";
+    /// `true` on a pod that was placed on an implicit group, which has no object.
+    pub const IMPLICIT_GROUP: &str = "kai.scheduler/implicit-group";
     /// When a pod of a pod group was last evicted.
     pub const LAST_EVICTION: &str = "kai.scheduler/last-eviction-timestamp";
     /// Runtime of a pod, or of each pod of a pod group, in a simulated cluster; unlimited when absent.

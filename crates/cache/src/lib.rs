@@ -21,6 +21,6 @@ pub mod translate;
 pub use cache::Cache;
 pub use finding::{Finding, Report, Severity};
 pub use object::{Kind, Object, Objects, Stored};
-pub use settings::Settings;
+pub use settings::{ImplicitGroups, Settings};
 pub use snapshot::{Snapshot, SnapshotError};
 pub use store::{Eviction, Store};

@@ -2,6 +2,17 @@
 
 use kai_api::well_known::{label, label_value, name};
 
+/// Which pods that need no `PodGroup` have a group without one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ImplicitGroups {
+    /// Only those that were placed so: the mode is off, and they count in their queues until the pod grouper has created their
+    /// groups.
+    #[default]
+    OfPlacedPods,
+    /// All of them.
+    OfAllPods,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 pub struct Settings {
@@ -27,6 +38,8 @@ pub struct Settings {
     pub device_claims: bool,
     /// The cluster serves NUMA zones.
     pub numa_zones: bool,
+    /// Which pods have a group without an object.
+    pub implicit_groups: ImplicitGroups,
     /// Queues may have a half-life of past usage of their own; Prometheus knows only one for all.
     pub usage_half_lives: bool,
 }
@@ -46,6 +59,7 @@ impl Default for Settings {
             full_hierarchy_fairness: true,
             device_claims: true,
             numa_zones: true,
+            implicit_groups: ImplicitGroups::default(),
             usage_half_lives: true,
         }
     }

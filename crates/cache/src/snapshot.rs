@@ -22,7 +22,7 @@ use crate::cache::Cache;
 use crate::config_file::{ConfigError, SchedulerConfig};
 use crate::finding::Finding;
 use crate::object::Objects;
-use crate::settings::Settings;
+use crate::settings::{ImplicitGroups, Settings};
 use crate::store::{Eviction, Store};
 use kai_engine::policy::Params;
 
@@ -56,6 +56,8 @@ impl Snapshot {
             full_hierarchy_fairness: self.params.full_hierarchy_fairness,
             device_claims: discovery.serves_device_claims(),
             numa_zones: discovery.serves_numa_zones(),
+            // The groups of a snapshot are all there are.
+            implicit_groups: ImplicitGroups::OfPlacedPods,
             usage_half_lives: true,
         }
     }

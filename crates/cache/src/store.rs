@@ -5,6 +5,7 @@
 //! the inputs of a full build.
 
 mod derive;
+mod implicit;
 mod lint;
 
 use crate::cel::Selectors;
@@ -32,6 +33,7 @@ pub struct Store {
     backoffs: BTreeMap<Key, Backoff>,
     selectors: Selectors,
     index: Index,
+    implicit: implicit::Implicit,
     stale: Stale,
     /// Stored objects without an engine input.
     hidden: BTreeSet<(Kind, Key)>,
@@ -113,7 +115,9 @@ impl Store {
                 index.namespace_readers.insert(key.clone());
             }
         }
-        Self { settings, objects, index, ..Self::default() }
+        let mut store = Self { settings, objects, index, ..Self::default() };
+        store.derive_implicit();
+        store
     }
 
     pub fn settings(&self) -> &Settings {
@@ -137,6 +141,9 @@ impl Store {
     pub fn apply(&mut self, object: impl Into<Object>) -> Change {
         let object = object.into();
         let (kind, key) = (object.kind(), object.key());
+        if kind == Kind::PodGroup {
+            self.take_over(&key);
+        }
         let change = self.objects.insert(object);
         match &change {
             Change::None => {}
@@ -147,8 +154,14 @@ impl Store {
     }
 
     pub fn delete(&mut self, kind: Kind, key: &Key) -> Option<Object> {
+        if kind == Kind::PodGroup && self.is_implicit(key) {
+            return None;
+        }
         let old = self.objects.remove(kind, key)?;
         self.invalidate(kind, key, Some(&old));
+        if kind == Kind::PodGroup {
+            self.release(key);
+        }
         Some(old)
     }
 
@@ -202,6 +215,7 @@ impl Store {
 
     /// Translates all stale inputs and passes their deltas to `sink`.
     pub fn drain(&mut self, mut sink: impl FnMut(Delta)) {
+        self.settle_implicit();
         match std::mem::replace(&mut self.stale, Stale::Some(BTreeMap::new())) {
             Stale::Everything => self.derive_everything(&mut sink),
             Stale::Some(mut keys) => {
@@ -319,7 +333,7 @@ impl Store {
     /// Marks the inputs that a change of an object affects.
     fn invalidate(&mut self, kind: Kind, key: &Key, old: Option<&Object>) {
         match kind {
-            Kind::Pod => self.invalidate_pod(key),
+            Kind::Pod => self.invalidate_pod(key, old),
             Kind::Node => self.invalidate_node(key, old),
             Kind::BindRequest => self.invalidate_bind(key, old),
             Kind::PriorityClass => self.invalidate_priority_class(key, old),
@@ -347,7 +361,8 @@ impl Store {
         }
     }
 
-    fn invalidate_pod(&mut self, key: &Key) {
+    fn invalidate_pod(&mut self, key: &Key, old: Option<&Object>) {
+        self.follow_pod(key, as_kind::<Pod>(old));
         let new = self.objects.pods.get(key);
         if new.is_some_and(|pod| affinity::reads_namespaces(pod)) {
             self.index.namespace_readers.insert(key.clone());
@@ -414,6 +429,9 @@ impl Store {
     fn invalidate_priority_class(&mut self, key: &Key, old: Option<&Object>) {
         let old = as_kind::<PriorityClass>(old);
         let new = self.objects.priority_classes.get(key).map(|class| &**class);
+        if old.is_some() != new.is_some() {
+            self.implicit.classes_changed();
+        }
         // The default class applies to every group whose class is unknown.
         let is_default = |class: Option<&PriorityClass>| class.is_some_and(|c| c.global_default);
         let default = is_default(old) || is_default(new);
@@ -520,7 +538,7 @@ macro_rules! from_object {
         })*
     };
 }
-from_object! { Node BindRequest PriorityClass ResourceClaim }
+from_object! { Node Pod BindRequest PriorityClass ResourceClaim }
 
 #[cfg(test)]
 mod tests;

@@ -21,9 +21,18 @@ const UNLIMITED: (f64, u32) = (-1.0, 0);
 /// Runs every component of the table as a client of the cluster. One that ends or panics stays away, so that tests
 /// notice it.
 pub fn join(cluster: &mut Cluster, options: &ComponentOptions, plugins: &PluginSet) -> SchedulerHandle {
+    join_with(cluster, fixed(options), plugins)
+}
+
+/// As [`join`]; every start of a component reads the options anew.
+pub fn join_with(
+    cluster: &mut Cluster,
+    options: impl Fn() -> ComponentOptions + Clone + Send + Sync + 'static,
+    plugins: &PluginSet,
+) -> SchedulerHandle {
     let (clock, scheduler) = (cluster.clock(), SchedulerHandle::default());
     for spec in COMPONENTS {
-        let start = starter(spec, clock, options, plugins, &scheduler);
+        let start = starter(spec, clock, options.clone(), plugins, &scheduler);
         cluster.run(spec.name, start);
     }
     scheduler
@@ -38,7 +47,7 @@ pub fn join_supervised(
 ) -> SchedulerHandle {
     let (clock, scheduler) = (cluster.clock(), SchedulerHandle::default());
     for spec in COMPONENTS {
-        let start = starter(spec, clock, options, plugins, &scheduler);
+        let start = starter(spec, clock, fixed(options), plugins, &scheduler);
         supervise(cluster, spec.name, restarts, start);
     }
     scheduler
@@ -93,19 +102,24 @@ fn supervise(
     });
 }
 
+fn fixed(options: &ComponentOptions) -> impl Fn() -> ComponentOptions + Clone + Send + Sync + 'static {
+    let options = options.clone();
+    move || options.clone()
+}
+
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 fn starter(
     spec: &'static ComponentSpec,
     clock: Clock,
-    options: &ComponentOptions,
+    options: impl Fn() -> ComponentOptions + Clone + Send + Sync + 'static,
     plugins: &PluginSet,
     scheduler: &SchedulerHandle,
 ) -> impl Fn(kube::Client) -> Running + Clone + Send + Sync + 'static {
-    let (options, plugins, scheduler) = (options.clone(), plugins.clone(), scheduler.clone());
+    let (plugins, scheduler) = (plugins.clone(), scheduler.clone());
     move |client| {
         let process = Process::start(Api::new(client, spec.name), clock, spec.name);
-        spec.component.run(process, options.clone(), plugins.clone(), scheduler.clone())
+        spec.component.run(process, options(), plugins.clone(), scheduler.clone())
     }
 }
 

@@ -22,6 +22,7 @@ use crate::top::{self, Left, State};
 use crate::view::connection::{Connection, scheduler_options};
 use anyhow::{Context, Result, anyhow};
 use detached::Registered;
+use kai_cache::ImplicitGroups;
 use kai_components::signals::ShutdownSignals;
 use kai_components::supervisor::Restarts;
 use kai_components::{ComponentOptions, Extensions, install};
@@ -199,6 +200,9 @@ async fn start(
 
 /// Adds the configuration file and the user's plugins to the options of the components.
 fn configure(options: &mut ComponentOptions, args: &args::Up, extensions: &Extensions) -> Result<()> {
+    if args.implicit_groups {
+        options.set_implicit_groups(ImplicitGroups::OfAllPods);
+    }
     if let Some(path) = &args.config {
         let mut config = kai_components::config::read_named(path, &extensions.scheduler)?;
         options.scheduler.usage = usage_source(&mut config)?;

@@ -153,6 +153,10 @@ pub struct SchedulerFlags {
     /// binder, has to see every pod.
     #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = true, action = ArgAction::Set)]
     pub direct_binding: bool,
+    /// Place pods without owners and of Deployments without a PodGroup, where their group would have one pod and no settings of
+    /// its own. `kai pod-grouper` and `kai queue-controller` need the same node pools.
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = false, action = ArgAction::Set)]
+    pub implicit_groups: bool,
     /// Consider CSI storage that evictions would free.
     #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = false, action = ArgAction::Set)]
     pub schedule_csi_storage: bool,
@@ -300,6 +304,10 @@ pub struct PodGrouperFlags {
     /// that is not `kai scheduler`, or one with `--direct-binding=false`: there a pod waits five seconds for the annotation.
     #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = true, action = ArgAction::Set)]
     pub assign_at_binding: bool,
+    /// Node pools whose scheduler has `--implicit-groups`: `POOL,…`, with `default` for pods without a node pool. Their pods get
+    /// no PodGroup where the scheduler needs none.
+    #[arg(long, default_value = "", value_name = "POOLS")]
+    pub implicit_groups: String,
 }
 
 /// Flags of `kai podgroup-controller`.
@@ -341,6 +349,19 @@ pub struct QueueControllerFlags {
     /// Metric label values of queues without the label: `label=value,…`.
     #[arg(long, default_value = "", value_name = "LABELS")]
     pub queue_label_to_default_metric_value: String,
+    /// Node pools whose scheduler has `--implicit-groups`: `POOL,…`, with `default` for pods without a node pool. Their pods
+    /// without a PodGroup are counted.
+    #[arg(long, default_value = "", value_name = "POOLS")]
+    pub implicit_groups: String,
+    /// Count pods without a PodGroup whose `schedulerName` is this.
+    #[arg(long, default_value = "kai-scheduler", value_name = "NAME")]
+    pub scheduler_name: String,
+    /// Label that names the queue of a pod without a PodGroup.
+    #[arg(long, default_value = "kai.scheduler/queue", value_name = "KEY")]
+    pub queue_label_key: String,
+    /// Label that names the node pool of a pod without a PodGroup.
+    #[arg(long, default_value = "kai.scheduler/node-pool", value_name = "KEY")]
+    pub nodepool_label_key: String,
 }
 
 /// Flags of `kai admission`.

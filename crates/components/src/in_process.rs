@@ -4,6 +4,9 @@
 //! its future and is released when that is dropped.
 
 use crate::spec::Component;
+use kai_api::implicit_group::NodePools;
+use kai_api::well_known::label_value;
+use kai_cache::ImplicitGroups;
 use kai_engine::plugin::PluginSet;
 use kai_runtime::Process;
 use kai_scheduler::serve::Queries;
@@ -63,6 +66,23 @@ impl ComponentOptions {
             binder: kai_binder::Options { allow_unmutated_pods: true, ..kai_binder::Options::default() },
             ..Self::default()
         }
+    }
+}
+
+impl ComponentOptions {
+    /// Turns implicit groups on or off, for the node pool of the scheduler.
+    pub fn set_implicit_groups(&mut self, mode: ImplicitGroups) {
+        let settings = &mut self.scheduler.settings;
+        settings.implicit_groups = mode;
+        let pools = match mode {
+            ImplicitGroups::OfAllPods if settings.node_pool_value.is_empty() => {
+                NodePools::parse(label_value::DEFAULT_NODE_POOL)
+            }
+            ImplicitGroups::OfAllPods => NodePools::parse(&settings.node_pool_value),
+            ImplicitGroups::OfPlacedPods => NodePools::default(),
+        };
+        self.pod_grouper.implicit_groups = pools.clone();
+        self.queue_controller.implicit_groups.node_pools = pools;
     }
 }
 

@@ -7,9 +7,10 @@ use crate::flags::{
 use anyhow::{Context, Result, bail};
 use kai_admission::certificate::Lifetime;
 use kai_admission::registration::{Endpoint, PodScope};
+use kai_api::implicit_group::NodePools;
 use kai_api::well_known::env;
 use kai_binder::plugin::BinderPlugins;
-use kai_cache::Settings;
+use kai_cache::{ImplicitGroups, Settings};
 use kai_engine::Params;
 use kai_engine::plugin::PluginSet;
 use kai_podgrouper::OwnRules;
@@ -33,6 +34,11 @@ pub(crate) fn scheduler(flags: &SchedulerFlags, plugins: &PluginSet) -> Result<k
         mig_label: flags.mig_worker_node_label_key.clone(),
         restrict_nodes: flags.restrict_node_scheduling,
         full_hierarchy_fairness: flags.full_hierarchy_fairness,
+        implicit_groups: if flags.implicit_groups {
+            ImplicitGroups::OfAllPods
+        } else {
+            ImplicitGroups::OfPlacedPods
+        },
         ..Settings::default()
     };
     let pool = match flags.partition_label_value.as_str() {
@@ -132,6 +138,7 @@ pub(crate) fn pod_grouper(flags: &PodGrouperFlags, own: &OwnRules) -> kai_podgro
         default_priorities: both.then(|| Key::new(namespace, name)),
         max_concurrent_reconciles: flags.max_concurrent_reconciles.max(1),
         assign_at_binding: flags.assign_at_binding,
+        implicit_groups: NodePools::parse(&flags.implicit_groups),
         own_rules: own.clone(),
     }
 }
@@ -206,6 +213,12 @@ pub(crate) fn queue_controller(flags: &QueueControllerFlags) -> Result<kai_contr
             "queue-label-to-default-metric-value",
             &flags.queue_label_to_default_metric_value,
         )?,
+        implicit_groups: kai_controllers::queue::implicit::Options {
+            node_pools: NodePools::parse(&flags.implicit_groups),
+            scheduler_name: flags.scheduler_name.clone(),
+            queue_label_key: flags.queue_label_key.clone(),
+            node_pool_label_key: flags.nodepool_label_key.clone(),
+        },
     };
     kai_controllers::queue::check(&options)?;
     Ok(options)

@@ -250,7 +250,11 @@ const QUEUE_CONTROLLER: ComponentSpec = ComponentSpec {
     },
     service_account: ServiceAccount { name: "queue-controller", namespace: NAMESPACE },
     role: "kai-queuecontroller",
-    watches: &[watch(SCHEDULING, &["podgroups", "queues"], "queues, and what their pod groups use")],
+    watches: &[
+        watch(SCHEDULING, &["podgroups", "queues"], "queues, and what their pod groups use"),
+        watch(CORE, &["pods"], "pods without a pod group, where a flag enables implicit groups"),
+        watch("scheduling.k8s.io", &["priorityclasses"], "preemptibility of pods without a pod group"),
+    ],
     rules: &[rule(SCHEDULING, &["queues/status"], &["patch"], "status of queues")],
     namespaced_rules: &[],
     ports: Ports { webhook: Some(WEBHOOK_PORT), ..PORTS },

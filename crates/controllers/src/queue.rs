@@ -3,14 +3,17 @@
 //! [`ledger`] sums the resources of pod groups, `metrics` publishes them. Two watches feed the ledger; a queue whose totals
 //! may have changed is reconciled after a delay, so that many changes in a second cost one write per queue.
 
+pub mod implicit;
 pub mod ledger;
 mod metrics;
 
-use kai_api::PodGroup;
+use implicit::{ClassObject, ImplicitPods};
 use kai_api::meta::Meta;
 use kai_api::value::null_is_empty;
+use kai_api::{Pod, PodGroup};
 use kai_runtime::api::{self, Api, Part};
-use kai_runtime::kind::{Key, ResourceKind};
+use kai_runtime::health::Health;
+use kai_runtime::kind::{Key, POD, PRIORITY_CLASS, ResourceKind};
 use kai_runtime::metrics::controller::{ControllerMetrics, Outcome};
 use kai_runtime::process::Process;
 use kai_runtime::watch::{self, Source, WatchEvent};
@@ -42,6 +45,8 @@ pub struct Options {
     pub metric_labels: Vec<(String, String)>,
     /// `queue-label-to-default-metric-value`: values for queues without such a label.
     pub metric_label_defaults: Vec<(String, String)>,
+    /// Which pods count without a pod group.
+    pub implicit_groups: implicit::Options,
 }
 
 impl Default for Options {
@@ -52,6 +57,7 @@ impl Default for Options {
             metrics_namespace: "kai".to_owned(),
             metric_labels: Vec::new(),
             metric_label_defaults: Vec::new(),
+            implicit_groups: implicit::Options::default(),
         }
     }
 }
@@ -81,18 +87,21 @@ pub fn check(options: &Options) -> Result<(), prometheus::Error> {
 pub async fn run(mut process: Process, options: Options) {
     let metrics = Metrics::new(&options, &process.metrics);
     let metrics = metrics.inspect_err(|error| tracing::error!(%error, "metrics of queues are disabled")).ok();
+    let is_implicit = !options.implicit_groups.node_pools.is_empty();
     let controller = StatusController {
         api: process.api.clone(),
-        ledger: Mutex::default(),
+        ledger: Mutex::new(if is_implicit { Ledger::with_implicit_groups() } else { Ledger::default() }),
+        implicit: Mutex::new(ImplicitPods::new(options.implicit_groups.clone())),
         metrics: Mutex::new(metrics),
         queue: WorkQueue::measured(CONTROLLER, &process.metrics),
         controller_metrics: ControllerMetrics::register(CONTROLLER, 1, &process.metrics),
-        listed: WatchValue::new(Listed::default()),
+        listed: WatchValue::new(Listed { pods: !is_implicit, classes: !is_implicit, ..Listed::default() }),
     };
     let groups = Source::all(ResourceKind::of::<PodGroup>());
     let queues = Source::all(ResourceKind::of::<kai_api::Queue>());
     let group_health = process.health.watch(&groups.kind.plural);
     let queue_health = process.health.watch(&queues.kind.plural);
+    let health = process.health.clone();
     let groups_changed = |event| controller.groups_changed(event);
     let queues_changed = |event| controller.queues_changed(event);
     tokio::select! {
@@ -100,20 +109,33 @@ pub async fn run(mut process: Process, options: Options) {
         () = process.failed() => {}
         () = watch::list_and_watch(&controller.api, &groups, &group_health, groups_changed) => {}
         () = watch::list_and_watch(&controller.api, &queues, &queue_health, queues_changed) => {}
+        () = controller.watch_pods(&health, &options.implicit_groups.scheduler_name), if is_implicit => {}
+        () = controller.watch_classes(&health), if is_implicit => {}
         () = controller.process() => {}
     }
 }
 
 /// Which resources have been listed; totals of a part of the groups must not be written.
 #[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent lists")]
 struct Listed {
     groups: bool,
     queues: bool,
+    /// These two where pods count without a pod group.
+    pods: bool,
+    classes: bool,
+}
+
+impl Listed {
+    fn is_complete(self) -> bool {
+        self.groups && self.queues && self.pods && self.classes
+    }
 }
 
 struct StatusController {
     api: Api,
     ledger: Mutex<Ledger>,
+    implicit: Mutex<ImplicitPods>,
     metrics: Mutex<Option<Metrics>>,
     queue: WorkQueue,
     controller_metrics: ControllerMetrics,
@@ -161,13 +183,64 @@ impl StatusController {
             }
             WatchEvent::Applied(object) => {
                 let (key, group) = read(object);
-                ledger.set_group(key, Some(group))
+                ledger.set_object(key, Some(group))
             }
-            WatchEvent::Deleted(object) => ledger.set_group(read(object).0, None),
-            WatchEvent::Invalid(object) => ledger.set_group(object.key, None),
+            WatchEvent::Deleted(object) => ledger.set_object(read(object).0, None),
+            WatchEvent::Invalid(object) => ledger.set_object(object.key, None),
             WatchEvent::Denied => ledger.replace_groups(std::iter::empty()),
         };
         self.enqueue(affected);
+    }
+
+    async fn watch_pods(&self, health: &Health, scheduler_name: &str) {
+        let ours = format!("fieldSelector=spec.schedulerName%3D{scheduler_name}");
+        let source = Source::all(POD).query(ours);
+        let changed = |event: WatchEvent<Pod>| {
+            let key = |pod: &Pod| Key::new(&*pod.metadata.namespace, &*pod.metadata.name);
+            let mut pods = self.implicit.lock();
+            let changes = match event {
+                WatchEvent::Listed(all, _) => {
+                    let changes = pods.replace_pods(&all);
+                    self.listed.modify(|listed| listed.pods = true);
+                    changes
+                }
+                WatchEvent::Applied(pod) => pods.set_pod(&key(&pod), Some(&pod)),
+                WatchEvent::Deleted(pod) => pods.set_pod(&key(&pod), None),
+                WatchEvent::Invalid(object) => pods.set_pod(&object.key, None),
+                WatchEvent::Denied => pods.replace_pods(&[]),
+            };
+            self.count(changes);
+        };
+        watch::list_and_watch(&self.api, &source, &health.watch(&source.kind.plural), changed).await;
+    }
+
+    async fn watch_classes(&self, health: &Health) {
+        let source = Source::all(PRIORITY_CLASS);
+        let changed = |event: WatchEvent<ClassObject>| {
+            let mut pods = self.implicit.lock();
+            let changes = match event {
+                WatchEvent::Listed(all, _) => {
+                    let changes = pods.replace_classes(&all);
+                    self.listed.modify(|listed| listed.classes = true);
+                    changes
+                }
+                WatchEvent::Applied(class) => pods.set_class(&class.metadata.name, Some(&class)),
+                WatchEvent::Deleted(class) => pods.set_class(&class.metadata.name, None),
+                WatchEvent::Invalid(object) => pods.set_class(&object.key.name, None),
+                WatchEvent::Denied => pods.replace_classes(&[]),
+            };
+            self.count(changes);
+        };
+        watch::list_and_watch(&self.api, &source, &health.watch(&source.kind.plural), changed).await;
+    }
+
+    /// Counts groups without an object that have changed.
+    fn count(&self, changes: implicit::Changes) {
+        let mut ledger = self.ledger();
+        for (group, counted) in changes {
+            let affected = ledger.set_implicit(group, counted);
+            self.enqueue(affected);
+        }
     }
 
     fn queues_changed(&self, event: WatchEvent<kai_api::Queue>) {
@@ -196,7 +269,7 @@ impl StatusController {
     }
 
     async fn process(&self) {
-        self.listed.wait_for(|listed| listed.groups && listed.queues).await;
+        self.listed.wait_for(Listed::is_complete).await;
         loop {
             let key = self.queue.next().await;
             let measured = self.controller_metrics.begin();

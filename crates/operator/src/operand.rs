@@ -28,7 +28,7 @@ pub(crate) fn all(settings: &Settings, shards: &[SchedulingShard], facts: &Facts
     vec![
         pod_grouper::operand(settings, shards, facts),
         binder::operand(settings, facts),
-        queue_controller::operand(settings, facts),
+        queue_controller::operand(settings, shards, facts),
         podgroup_controller::operand(settings, facts),
         node_scale_adjuster::operand(settings, facts),
         admission::operand(settings, facts),

@@ -12,11 +12,13 @@ use crate::settings::{Settings, enabled, owner};
 use crate::workload::{Port, Workload, metadata, service};
 use crate::{Facts, Object, ObjectKey, Operand, resources};
 use kai_api::SchedulingShard;
-use kai_api::well_known::{annotation, env};
+use kai_api::well_known::{annotation, env, label_value};
 use kai_units::Quantity;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 const NAME: &str = "SchedulerForShard";
+const IMPLICIT_GROUPS: &str = "implicit-groups";
 const METRICS_PORT: i64 = 8080;
 const METRICS_PORT_NAME: &str = "http-metrics";
 const GOGC: i64 = 400;
@@ -72,8 +74,16 @@ fn objects(
     // The process listens on the target port, which is the port itself when only that is set.
     let target = ports.target_port.or(ports.port).unwrap_or(METRICS_PORT);
     let port = Port { name: METRICS_PORT_NAME, number: ports.port.unwrap_or(METRICS_PORT), target };
-    let (extra, unknown) = flags::of(shard);
+    let (mut extra, unknown) = flags::of(shard);
     operand.notices.extend(unknown);
+    let implicit = format!("--{IMPLICIT_GROUPS}=");
+    if selects_pods(settings) && extra.iter().any(|arg| arg.starts_with(&implicit)) {
+        extra.retain(|arg| !arg.starts_with(&implicit));
+        operand.notices.push(format!(
+            "spec.args: `{IMPLICIT_GROUPS}` is ignored, since the Config selects pods or namespaces by labels, which only the pod \
+             grouper reads; hint: remove `global.namespaceLabelSelector` and `global.podLabelSelector`"
+        ));
+    }
     let workload = Workload {
         name: &name,
         owner: owner.clone(),
@@ -190,10 +200,34 @@ fn arguments(
 pub(crate) fn binds_directly(settings: &Settings, shard: &SchedulingShard) -> bool {
     let mut args = shard.spec.args.iter().flatten();
     let own = args.find(|(name, _)| *name == "direct-binding").map(|(_, value)| value.as_str());
-    match own {
-        Some(value) => ["1", "t", "T", "TRUE", "true", "True"].contains(&value),
-        None => !crate::operand::binder_sees_every_pod(settings),
+    own.map_or_else(|| !crate::operand::binder_sees_every_pod(settings), is_true)
+}
+
+/// The node pools whose scheduler places pods without a PodGroup, as a value of `--implicit-groups`. Selectors of pods and
+/// namespaces are known to the pod grouper alone: what they leave out would be scheduled.
+pub(crate) fn implicit_groups(settings: &Settings, shards: &[SchedulingShard]) -> String {
+    if selects_pods(settings) {
+        return String::new();
     }
+    let is_on = |shard: &&SchedulingShard| {
+        let value = shard.spec.args.iter().flatten().find(|(name, _)| *name == IMPLICIT_GROUPS);
+        value.is_some_and(|(_, value)| is_true(value))
+    };
+    let pool = |shard: &SchedulingShard| {
+        let pool = shard.spec.partition_label_value.clone().filter(|pool| !pool.is_empty());
+        pool.unwrap_or_else(|| label_value::DEFAULT_NODE_POOL.to_owned())
+    };
+    let pools: BTreeSet<String> = shards.iter().filter(is_on).map(pool).collect();
+    Vec::from_iter(pools).join(",")
+}
+
+fn selects_pods(settings: &Settings) -> bool {
+    !settings.namespace_labels.is_empty() || !settings.pod_labels.is_empty()
+}
+
+/// As Go parses booleans.
+fn is_true(value: &str) -> bool {
+    ["1", "t", "T", "TRUE", "true", "True"].contains(&value)
 }
 
 fn environment(settings: &Settings, shard: &SchedulingShard) -> Result<Vec<Value>, String> {

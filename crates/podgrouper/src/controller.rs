@@ -7,6 +7,7 @@
 use crate::apply;
 use crate::defaults::Defaults;
 use crate::error::Error;
+use crate::implicit;
 use crate::informer_view::{BY_GROUP, BY_OWNER, InformerView, assigned_group, informers};
 use crate::keyed_locks::KeyedLocks;
 use crate::objects::{MetaExt, PodSummary, StoredGroup, is_assigned_without_owners, key_of};
@@ -299,10 +300,17 @@ impl Grouper {
                 return Ok(Assignment::Settled);
             }
         }
+        let group = Key::new(&desired.namespace, &desired.name);
+        if implicit::needs_no_object(&self.options, &view, pod, &desired)
+            && context.informers.get::<StoredGroup>(&group).is_none()
+        {
+            self.report_ignored(&desired, pod);
+            return Ok(Assignment::Settled);
+        }
         // The group of a pod without owners was made for the pod as it was created: a binding annotates it.
         let is_made = pod.metadata.owners().is_empty()
             && is_planned
-            && context.informers.get::<StoredGroup>(&Key::new(&desired.namespace, &desired.name)).is_some();
+            && context.informers.get::<StoredGroup>(&group).is_some();
         let is_written = !is_made && self.apply(context, &desired).await?;
         if is_written {
             self.report_ignored(&desired, pod);

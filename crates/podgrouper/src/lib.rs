@@ -26,6 +26,7 @@ pub mod table;
 pub mod workload;
 
 mod fields;
+mod implicit;
 mod informer_view;
 mod keyed_locks;
 mod kind;

@@ -2,6 +2,8 @@
 
 use k8s_openapi::api::core::v1::{Pod, PodSchedulingGroup};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kai_api::pod::Empty;
+use kai_api::value::List;
 use kai_api::well_known::{annotation, label};
 use kai_api::{PodGroup, PodGroupSpec};
 use kai_runtime::Key;
@@ -25,6 +27,8 @@ pub struct PodSpecSummary {
     pub priority_class_name: Option<String>,
     pub node_name: Option<String>,
     pub scheduling_group: Option<PodSchedulingGroup>,
+    /// Only whether there are any is read.
+    pub resource_claims: List<Empty>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -43,6 +47,7 @@ impl From<Pod> for PodSummary {
                 priority_class_name: spec.priority_class_name,
                 node_name: spec.node_name,
                 scheduling_group: spec.scheduling_group,
+                resource_claims: spec.resource_claims.iter().flatten().map(|_| Empty {}).collect(),
             },
             status: PodStatusSummary { phase: pod.status.and_then(|status| status.phase) },
         }

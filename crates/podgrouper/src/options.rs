@@ -1,6 +1,7 @@
 //! KAI's flags of the pod grouper.
 
 use crate::own::OwnRules;
+use kai_api::implicit_group::NodePools;
 use kai_api::well_known::{label, name};
 use kai_runtime::Key;
 use std::collections::BTreeMap;
@@ -31,6 +32,8 @@ pub struct Options {
     /// `assign-at-binding`: whether the scheduler knows implied groups and writes the annotation with its Bindings, so that
     /// only a pod that has none for a while is annotated here.
     pub assign_at_binding: bool,
+    /// `implicit-groups`: node pools in which a pod that is alone in a group without settings gets no pod group.
+    pub implicit_groups: NodePools,
     /// Rules for kinds that are not built in.
     pub own_rules: OwnRules,
 }
@@ -49,6 +52,7 @@ impl Default for Options {
             default_priorities: None,
             max_concurrent_reconciles: 10,
             assign_at_binding: false,
+            implicit_groups: NodePools::default(),
             own_rules: OwnRules::default(),
         }
     }

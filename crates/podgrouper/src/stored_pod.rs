@@ -6,6 +6,8 @@ use crate::objects::{PodSpecSummary, PodStatusSummary, PodSummary, trim_pod};
 use crate::plan;
 use k8s_openapi::api::core::v1::PodSchedulingGroup;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use kai_api::pod::Empty;
+use kai_api::value::List;
 use kai_api::well_known::annotation;
 use kai_runtime::Key;
 use kai_runtime::informer::store::Identity;
@@ -58,6 +60,7 @@ struct Owner {
 struct Rare {
     deleted: Option<Time>,
     group: Option<PodSchedulingGroup>,
+    claims: List<Empty>,
 }
 
 impl From<PodSummary> for StoredPod {
@@ -65,8 +68,14 @@ impl From<PodSummary> for StoredPod {
         trim_pod(&mut pod);
         let PodSummary { metadata, spec, status } = pod;
         let mut pool = POOL.lock();
-        let has_rare = metadata.deletion_timestamp.is_some() || spec.scheduling_group.is_some();
-        let rare = Rare { deleted: metadata.deletion_timestamp, group: spec.scheduling_group };
+        let has_rare = metadata.deletion_timestamp.is_some()
+            || spec.scheduling_group.is_some()
+            || !spec.resource_claims.is_empty();
+        let rare = Rare {
+            deleted: metadata.deletion_timestamp,
+            group: spec.scheduling_group,
+            claims: spec.resource_claims,
+        };
         Self {
             namespace: pool.text(&metadata.namespace.unwrap_or_default()),
             name: metadata.name.unwrap_or_default().into(),
@@ -165,6 +174,7 @@ impl StoredPod {
                 priority_class_name: text(&self.priority_class),
                 node_name: text(&self.node),
                 scheduling_group: rare.and_then(|rare| rare.group.clone()),
+                resource_claims: rare.map(|rare| rare.claims.clone()).unwrap_or_default(),
             },
             status: PodStatusSummary { phase: text(&self.phase) },
         }

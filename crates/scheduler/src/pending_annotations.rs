@@ -91,6 +91,20 @@ impl PendingAnnotations {
         unconfirmed.values.get(&GroupTimestamp::LastStart)?.as_deref()
     }
 
+    /// What the pod of an implicit group is to carry. It stays unconfirmed, since no object of the group ever has it.
+    pub(crate) fn of_pod(&mut self, group: &Key) -> Map<String, Value> {
+        let Some(unconfirmed) = self.groups.get_mut(group) else { return Map::new() };
+        unconfirmed.is_deferred = true;
+        let is_kept = |timestamp: &GroupTimestamp| match timestamp {
+            GroupTimestamp::LastStart | GroupTimestamp::LimitWarned | GroupTimestamp::Ended => true,
+            // The group goes with its evicted pod, and one pod cannot run below its minimum.
+            GroupTimestamp::LastEviction | GroupTimestamp::StaleSince => false,
+        };
+        let kept =
+            unconfirmed.values.iter().filter(|(timestamp, value)| is_kept(timestamp) && value.is_some());
+        kept.map(|(timestamp, value)| (timestamp.annotation().to_owned(), json!(value))).collect()
+    }
+
     /// A patch with all unconfirmed annotations of a group; `done` gets the generation that it writes.
     pub(crate) fn patch(&mut self, group: &Key, done: impl FnOnce(u64) -> Done) -> Option<Write> {
         let unconfirmed = self.groups.get_mut(group)?;

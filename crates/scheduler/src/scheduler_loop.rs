@@ -8,6 +8,7 @@ mod cycle;
 mod cycle_metrics;
 mod direct_binding;
 mod hints;
+mod implicit_groups;
 mod input_diagnostics;
 mod obsolete_bind_requests;
 mod plugin_watchdog;
@@ -321,6 +322,13 @@ impl SchedulerLoop {
 
     /// Applies the pending annotations of a group to its stored state, so that they count at once.
     fn apply_annotations(&mut self, group: &Key) {
+        if self.is_implicit(group) {
+            let annotations = &self.annotations;
+            self.cache.store_mut().record_on_implicit(group, |object| {
+                annotations.overlay(group, object);
+            });
+            return;
+        }
         if let Some(known) = self.cache.store().objects().pod_groups.get(group) {
             let mut annotated = (**known).clone();
             if self.annotations.overlay(group, &mut annotated) {
@@ -333,6 +341,9 @@ impl SchedulerLoop {
     /// Writes the pending annotations of a group; they count at once.
     fn write_annotations(&mut self, group: &Key) {
         self.apply_annotations(group);
+        if self.write_record_of_implicit(group) {
+            return;
+        }
         let (events, key) = (Arc::clone(&self.events), group.clone());
         let write = self.annotations.patch(group, |generation| {
             Box::new(move |response| {

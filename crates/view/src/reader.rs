@@ -4,7 +4,7 @@
 //! no view is possible (pods, nodes, queues, pod groups) are required.
 
 use crate::hints::HintsView;
-use kai_cache::{Kind, Object, Objects, Store, Stored};
+use kai_cache::{ImplicitGroups, Kind, Object, Objects, Store, Stored};
 use kai_engine::plugin::PluginSet;
 use kai_engine::verdict::GroupVerdict;
 use kai_engine::{ClusterState, Cycle, Outcome, Policy};
@@ -110,6 +110,10 @@ impl ClusterReader {
         listing.warnings.extend(options.config.warnings.iter().chain(&policy.warnings).cloned());
         let listed = tokio::time::timeout(LIST_TIMEOUT, listing.read(api, offered)).await;
         listed.map_err(|_| Error::Timeout)??;
+        // A scheduler that places pods without a pod group marks them.
+        if listing.objects.pods.values().any(|pod| kai_api::implicit_group::is_marked(&pod.metadata)) {
+            options.settings.implicit_groups = ImplicitGroups::OfAllPods;
+        }
         let view = ClusterView {
             store: Store::of(options.settings, listing.objects),
             cluster: ClusterState::new(),

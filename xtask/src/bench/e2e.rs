@@ -50,6 +50,9 @@ pub(super) struct Args {
     /// On the embedded server: everything in one process.
     #[arg(long)]
     embedded: bool,
+    /// With implicit groups: a pod that is alone in its group has no PodGroup.
+    #[arg(long, conflicts_with = "write")]
+    implicit_groups: bool,
     /// Take this binary, and build none.
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
@@ -87,13 +90,15 @@ pub(super) fn run(repository: &Repository, args: &Args) -> Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start a runtime")?;
     let (section, text, misses) = runtime.block_on(async {
         if args.embedded {
-            let measured = embedded(&binary, &scratch, args.nodes, pods).await?;
+            let measured = embedded(&binary, &scratch, args.nodes, pods, up_flags(args)).await?;
             return Ok::<_, anyhow::Error>((Part::FilledEmbedded, measured.text(), measured.misses()));
         }
-        let measured = real(repository, &binary, &scratch, args.nodes, pods).await?;
+        let binding = if args.implicit_groups { Binding::WithoutGroups } else { Binding::Direct };
+        let measured = real(repository, &binary, &scratch, args.nodes, pods, binding).await?;
         let mut text = measured.text();
         if args.combined {
-            let one = filled(repository, &binary, &scratch, args.nodes, pods, Topology::Combined).await?;
+            let mode = Mode { binding, topology: Topology::Combined };
+            let one = filled(repository, &binary, &scratch, args.nodes, pods, mode).await?;
             text.push_str(&report::beside_combined(&measured, &one));
         }
         if let Some(Against::KubeScheduler) = args.against {
@@ -177,25 +182,34 @@ async fn real(
     scratch: &Path,
     nodes: usize,
     pods: usize,
+    binding: Binding,
 ) -> Result<Real> {
     let (load, started) =
         start_real(repository, binary, scratch, nodes, Binding::Requests, Topology::Separate).await?;
     load.make_queues(nodes).await?;
     let compatible = latency(&load, nodes).await?;
     drop(started);
-    Ok(Real { compatible, ..filled(repository, binary, scratch, nodes, pods, Topology::Separate).await? })
+    let mode = Mode { binding, topology: Topology::Separate };
+    Ok(Real { compatible, ..filled(repository, binary, scratch, nodes, pods, mode).await? })
 }
 
-/// Waits on the idle cluster and fills it, with direct binding.
+/// How the components run, and whether pods are bound by the scheduler.
+#[derive(Clone, Copy)]
+struct Mode {
+    binding: Binding,
+    topology: Topology,
+}
+
+/// Waits on the idle cluster and fills it.
 async fn filled(
     repository: &Repository,
     binary: &Path,
     scratch: &Path,
     nodes: usize,
     pods: usize,
-    topology: Topology,
+    mode: Mode,
 ) -> Result<Real> {
-    let (load, started) = start_real(repository, binary, scratch, nodes, Binding::Direct, topology).await?;
+    let (load, started) = start_real(repository, binary, scratch, nodes, mode.binding, mode.topology).await?;
     let Started::Real(plane, processes) = &started else { bail!("the components are processes") };
     let [server, _] = plane.processes();
     load.make_queues(nodes).await?;
@@ -212,9 +226,18 @@ async fn filled(
     Ok(Real { nodes, filled, idle, compatible: Latency::default(), writes, ours, server })
 }
 
+fn up_flags(args: &Args) -> &'static [&'static str] {
+    if args.implicit_groups { &["--implicit-groups"] } else { &[] }
+}
+
 /// `kai up` with two nodes in a rack.
-async fn start_embedded(binary: &Path, scratch: &Path, nodes: usize) -> Result<(Load, Started)> {
-    let (load, up) = start_up(binary, &scratch.join("kubeconfig"), nodes, &[]).await?;
+async fn start_embedded(
+    binary: &Path,
+    scratch: &Path,
+    nodes: usize,
+    flags: &[&str],
+) -> Result<(Load, Started)> {
+    let (load, up) = start_up(binary, &scratch.join("kubeconfig"), nodes, flags).await?;
     Ok((load, Started::Embedded(up)))
 }
 
@@ -251,8 +274,14 @@ async fn start_up(
     Ok((load, up))
 }
 
-async fn embedded(binary: &Path, scratch: &Path, nodes: usize, pods: usize) -> Result<Embedded> {
-    let (load, started) = start_embedded(binary, scratch, nodes).await?;
+async fn embedded(
+    binary: &Path,
+    scratch: &Path,
+    nodes: usize,
+    pods: usize,
+    flags: &[&str],
+) -> Result<Embedded> {
+    let (load, started) = start_embedded(binary, scratch, nodes, flags).await?;
     let Started::Embedded(up) = &started else { bail!("everything is one process") };
     load.make_queues(nodes).await?;
     tokio::time::sleep(Duration::from_secs(5)).await;

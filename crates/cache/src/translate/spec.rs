@@ -62,6 +62,7 @@ fn has_equal_spec(a: &Pod, b: &Pod) -> bool {
         resource_claims: _,
         scheduling_gates: _,
         topology_spread_constraints,
+        scheduling_group: _,
     } = &a.spec;
     let PodStatus { qos_class, container_statuses, init_container_statuses, conditions, resize, .. } =
         &a.status;
@@ -86,7 +87,8 @@ fn has_equal_spec(a: &Pod, b: &Pod) -> bool {
 /// The annotations that may affect the specification: all except those that differ for every pod or group.
 fn spec_annotations(pod: &Pod) -> impl Iterator<Item = (&str, &str)> {
     let all = pod.metadata.annotations.iter().map(|(name, value)| (name, &**value));
-    all.filter(|(name, _)| ![annotation::POD_GROUP, annotation::LAST_START].contains(name))
+    let own = [annotation::POD_GROUP, annotation::LAST_START, annotation::IMPLICIT_GROUP];
+    all.filter(move |(name, _)| !own.contains(name))
 }
 
 fn read(pod: &Pod, context: TranslationContext<'_>, report: &mut Report<'_>) -> SpecInput {

@@ -74,6 +74,9 @@ pub(crate) struct Up {
     /// Scheduler configuration: actions, plugins and their arguments; default: KAI's.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Place pods that are alone in their group without a PodGroup.
+    #[arg(long, conflicts_with_all = ["for_real", "no_scheduler"])]
+    pub(crate) implicit_groups: bool,
     /// Save the state of the cluster to this file at the end.
     #[arg(long, value_name = "FILE")]
     pub(crate) save: Option<PathBuf>,

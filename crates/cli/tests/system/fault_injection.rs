@@ -66,6 +66,23 @@ pub(crate) fn seeds_from(variable: &str, default: std::ops::Range<u64>) -> std::
     first.parse().expect("a number")..end.parse().expect("a number")
 }
 
+#[test]
+fn seeds_with_implicit_groups_keep_invariants_and_converge() {
+    for seed in seeds_from("KAI_IMPLICIT_SEEDS", 0..30) {
+        let result = std::panic::catch_unwind(|| {
+            in_virtual_time(run_seed_in(seed, kai_cache::ImplicitGroups::OfAllPods));
+        });
+        if let Err(panic) = result {
+            eprintln!(
+                "seed {seed} failed; repeat it with\n  \
+                 KAI_IMPLICIT_SEEDS={seed}..{} cargo test -p kai-cli --test system seeds_with_implicit_groups",
+                seed + 1
+            );
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
 /// Otherwise a failed seed could not be reproduced.
 #[test]
 fn same_seed_produces_the_same_journal() {
@@ -95,10 +112,16 @@ fn run_seeds(seeds: std::ops::Range<u64>) {
 
 /// One run: a phase with faults, then one without. Returns the digest of the journal.
 async fn run_seed(seed: u64) -> Digest {
+    run_seed_in(seed, kai_cache::ImplicitGroups::OfPlacedPods).await
+}
+
+async fn run_seed_in(seed: u64, mode: kai_cache::ImplicitGroups) -> Digest {
     observation::watch_panics();
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let nodes = [NodeGroup::gpu_nodes(NODES as usize, u32::try_from(GPUS).unwrap_or(0))];
-    let cluster = TestCluster::with_options(seed, nodes, &cache_consistency::options(seed)).await;
+    let mut options = cache_consistency::options(seed);
+    options.set_implicit_groups(mode);
+    let cluster = TestCluster::with_options(seed, nodes, &options).await;
     cluster.create_queue("a", 6).await;
     cluster.create_queue("b", 6).await;
     let checker = InvariantChecker::watch(&cluster);

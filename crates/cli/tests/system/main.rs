@@ -20,6 +20,7 @@ mod gpu_sharing;
 mod high_availability;
 mod historical_usage;
 mod hostile_tenants;
+mod implicit_groups;
 mod kai_roles;
 mod kai_suites;
 mod late_conditions;

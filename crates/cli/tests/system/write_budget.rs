@@ -4,6 +4,7 @@
 //! every machine; a change that needs more than 3 % more fails, and `UPDATE=1` writes the new ones.
 
 use crate::test_cluster::{PodBuilder, TestCluster};
+use kai_cache::ImplicitGroups;
 use kai_cli::embedded;
 use kai_components::{COMPONENTS, ComponentOptions};
 use kai_engine::plugin::PluginSet;
@@ -22,10 +23,14 @@ type Counts = BTreeMap<String, BTreeMap<String, u32>>;
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn pod_costs_no_more_writes_than_its_budget() {
-    let modes = [("direct", Binding::Direct), ("requests", Binding::Requests)];
+    let modes = [
+        ("direct", Binding::Direct, ImplicitGroups::OfPlacedPods),
+        ("requests", Binding::Requests, ImplicitGroups::OfPlacedPods),
+        ("implicit", Binding::Direct, ImplicitGroups::OfAllPods),
+    ];
     let mut counts = Counts::new();
-    for (mode, binding) in modes {
-        counts.insert(mode.to_owned(), writes(binding).await);
+    for (mode, binding, groups) in modes {
+        counts.insert(mode.to_owned(), writes(binding, groups).await);
     }
     let read = || serde_json::from_str(&std::fs::read_to_string(FILE).unwrap()).unwrap();
     if std::env::var_os("UPDATE").is_some() {
@@ -49,13 +54,19 @@ async fn pod_costs_no_more_writes_than_its_budget() {
     }
     let per_pod = |mode: &str| f64::from(counts[mode].values().sum::<u32>()) / f64::from(PODS);
     assert!(per_pod("direct") < 5.0, "{}", per_pod("direct"));
+    // A Binding and an event; the status of the queues is written once a second.
+    assert!(per_pod("implicit") < 2.25, "{}", per_pod("implicit"));
+    let of_pods = |write: &str| write.contains("pod") || write.contains("event") || write.contains("bind");
+    let of_pods = counts["implicit"].iter().filter(|(write, _)| of_pods(write)).map(|(_, count)| count);
+    assert_eq!(of_pods.sum::<u32>(), 2 * PODS, "{:#?}", counts["implicit"]);
 }
 
 /// Fills a cluster with single pods of one GPU, and counts the writes of our components.
-async fn writes(binding: Binding) -> BTreeMap<String, u32> {
+async fn writes(binding: Binding, groups: ImplicitGroups) -> BTreeMap<String, u32> {
     let nodes = NodeGroup::gpu_nodes(PODS as usize / 8, 8);
     let mut options = ComponentOptions::simulated();
     options.scheduler.binding = binding;
+    options.set_implicit_groups(groups);
     let builder = Cluster::builder().seed(1).nodes([nodes]).keep_lines();
     let cluster =
         TestCluster::built(builder, |cluster| embedded::join(cluster, &options, &PluginSet::builtin())).await;

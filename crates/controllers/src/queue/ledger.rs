@@ -23,6 +23,10 @@ impl Group {
     pub fn new(queue: String, resources: &PodGroupResources) -> Self {
         Self { queue, totals: Totals::read(resources) }
     }
+
+    pub(super) fn of(queue: String, totals: Totals) -> Self {
+        Self { queue, totals }
+    }
 }
 
 /// The fields of a queue that status and metrics need, and its current status.
@@ -91,6 +95,28 @@ pub struct Ledger {
     children: BTreeMap<String, BTreeSet<String>>,
     queue_of: FxHashMap<Key, String>,
     accounts: BTreeMap<String, Account>,
+    /// None where every group has an object.
+    implicit: Option<Implicit>,
+}
+
+/// Groups with and without an object, where there are both.
+#[derive(Clone, Debug, Default)]
+struct Implicit {
+    objects: BTreeMap<Key, Group>,
+    pods: BTreeMap<Key, Group>,
+}
+
+impl Implicit {
+    /// What counts of a group. An object wins, but its resources are counted some time after it was created.
+    fn counted(&self, key: &Key) -> Option<Group> {
+        match (self.objects.get(key), self.pods.get(key)) {
+            (Some(object), Some(pod)) if object.totals == Totals::default() => {
+                Some(Group { queue: object.queue.clone(), totals: pod.totals.clone() })
+            }
+            (Some(group), _) | (None, Some(group)) => Some(group.clone()),
+            (None, None) => None,
+        }
+    }
 }
 
 /// The groups that name one queue, whether it exists or not.
@@ -102,7 +128,34 @@ struct Account {
 }
 
 impl Ledger {
-    /// Stores or removes a group; returns the affected queues.
+    /// Counts groups without an object, too.
+    pub(super) fn with_implicit_groups() -> Self {
+        Self { implicit: Some(Implicit::default()), ..Self::default() }
+    }
+
+    /// Stores or removes the object of a group; returns the affected queues.
+    pub(super) fn set_object(&mut self, key: Key, group: Option<Group>) -> Vec<String> {
+        let Some(implicit) = &mut self.implicit else { return self.set_group(key, group) };
+        match group {
+            Some(group) => implicit.objects.insert(key.clone(), group),
+            None => implicit.objects.remove(&key),
+        };
+        let counted = implicit.counted(&key);
+        self.set_group(key, counted)
+    }
+
+    /// Stores or removes a group that has no object; returns the affected queues.
+    pub(super) fn set_implicit(&mut self, key: Key, group: Option<Group>) -> Vec<String> {
+        let Some(implicit) = &mut self.implicit else { return Vec::new() };
+        match group {
+            Some(group) => implicit.pods.insert(key.clone(), group),
+            None => implicit.pods.remove(&key),
+        };
+        let counted = implicit.counted(&key);
+        self.set_group(key, counted)
+    }
+
+    /// Stores or removes what counts of a group; returns the affected queues.
     pub fn set_group(&mut self, key: Key, group: Option<Group>) -> Vec<String> {
         let before = self.queue_of.get(&key).cloned();
         if let (Some(queue), Some(group)) = (&before, &group)
@@ -133,9 +186,14 @@ impl Ledger {
         affected.into_iter().collect()
     }
 
-    /// Replaces all groups; returns the affected queues.
+    /// Replaces the objects of all groups; returns the affected queues.
     pub fn replace_groups(&mut self, groups: impl Iterator<Item = (Key, Group)>) -> Vec<String> {
-        let groups: BTreeMap<Key, Group> = groups.collect();
+        let mut groups: BTreeMap<Key, Group> = groups.collect();
+        if let Some(implicit) = &mut self.implicit {
+            implicit.objects = groups;
+            let all = implicit.objects.keys().chain(implicit.pods.keys());
+            groups = all.filter_map(|key| Some((key.clone(), implicit.counted(key)?))).collect();
+        }
         let known = self.accounts.values().flat_map(|account| account.groups.keys());
         let missing: Vec<Key> = known.filter(|key| !groups.contains_key(*key)).cloned().collect();
         let mut affected = BTreeSet::new();
@@ -235,6 +293,14 @@ impl Ledger {
             at = &queue.parent;
         }
         ancestry
+    }
+}
+
+#[cfg(test)]
+impl Ledger {
+    /// What the groups of a queue use.
+    pub(super) fn totals_of(&mut self, queue: &str) -> Totals {
+        self.accounts.get_mut(queue).map(|account| account.sum().clone()).unwrap_or_default()
     }
 }
 

@@ -75,6 +75,10 @@ fn arguments(settings: &Settings, shards: &[SchedulingShard], facts: &Facts, rep
     if assigns_at_once(settings, shards, facts) {
         args.push("--assign-at-binding=false".to_owned());
     }
+    let implicit = shard::implicit_groups(settings, shards);
+    if !implicit.is_empty() && is_own_image(service.as_ref(), IMAGE, facts) {
+        flag(&mut args, "--implicit-groups", &implicit);
+    }
     args
 }
 
@@ -82,14 +86,16 @@ fn arguments(settings: &Settings, shards: &[SchedulingShard], facts: &Facts, rep
 /// image with a name or tag of its own, which may be KAI's or of another version; a repository of its own is a mirror. Such
 /// an image of the pod grouper need not know the flag.
 fn assigns_at_once(settings: &Settings, shards: &[SchedulingShard], facts: &Facts) -> bool {
-    let is_own = |service: Option<&Service>, name: &str| {
-        let image = service.and_then(|service| service.image.as_ref());
-        let is = |set: Option<&String>, default: &str| set.is_none_or(|set| set == default);
-        image.is_none_or(|image| is(image.name.as_ref(), name) && is(image.tag.as_ref(), &facts.images.tag))
-    };
-    let bind_directly = is_own(settings.scheduler.service.as_ref(), "scheduler")
+    let bind_directly = is_own_image(settings.scheduler.service.as_ref(), "scheduler", facts)
         && shards.iter().all(|shard| shard::binds_directly(settings, shard));
-    is_own(settings.pod_grouper.service.as_ref(), IMAGE) && !bind_directly
+    is_own_image(settings.pod_grouper.service.as_ref(), IMAGE, facts) && !bind_directly
+}
+
+/// Whether a component has no image with a name or tag of its own.
+pub(super) fn is_own_image(service: Option<&Service>, name: &str, facts: &Facts) -> bool {
+    let image = service.and_then(|service| service.image.as_ref());
+    let is = |set: Option<&String>, default: &str| set.is_none_or(|set| set == default);
+    image.is_none_or(|image| is(image.name.as_ref(), name) && is(image.tag.as_ref(), &facts.images.tag))
 }
 
 /// Labels in the order of their keys, so that the arguments are the same in every reconcile.

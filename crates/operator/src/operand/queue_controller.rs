@@ -1,23 +1,26 @@
 //! The queue controller.
 
 use super::certificate::Webhook;
+use super::pod_grouper::is_own_image;
 use super::webhook::{Endpoint, Rule, validating, webhook};
 use super::{LIMITED_BY_KAI, client_limits, flag, leader_election, limits_of, log_format};
 use crate::settings::{Settings, enabled};
 use crate::workload::{Port, Workload, service, service_account};
-use crate::{Facts, Operand, resources};
+use crate::{Facts, Operand, resources, shard};
+use kai_api::SchedulingShard;
 use kai_api::config::QueueController;
 use kai_api::config::service::PortMapping;
 use serde_json::json;
 
 pub(super) const WEBHOOK: Webhook = Webhook { service: NAME, secret: "queue-webhook-tls-secret" };
 const NAME: &str = "queue-controller";
+const IMAGE: &str = "queuecontroller";
 const METRICS_PORT: i64 = 8080;
 
 /// Ports of a Service in front of webhooks: the one that the API server calls, and the one that the process listens on.
 pub(super) const WEBHOOK_PORTS: (i64, i64) = (443, 9443);
 
-pub(super) fn operand(settings: &Settings, facts: &Facts) -> Operand {
+pub(super) fn operand(settings: &Settings, shards: &[SchedulingShard], facts: &Facts) -> Operand {
     let QueueController { service: deployed, vpa, replicas, controller_service, webhooks, .. } =
         &settings.queue_controller;
     let mut operand = Operand { name: "QueueController", ..Operand::default() };
@@ -38,9 +41,13 @@ pub(super) fn operand(settings: &Settings, facts: &Facts) -> Operand {
         owner: owner.clone(),
         account: NAME,
         service: deployed.as_ref(),
-        image: "queuecontroller",
+        image: IMAGE,
         defaults: resources::COMPONENT,
-        args: arguments(settings, replicas, metrics.target, calls.target),
+        args: [
+            arguments(settings, replicas, metrics.target, calls.target),
+            implicit_groups(settings, shards, facts),
+        ]
+        .concat(),
         replicas,
         strategy: None,
         container: json!({"volumeMounts": [Webhook::mount()]}),
@@ -73,6 +80,20 @@ pub(super) fn operand(settings: &Settings, facts: &Facts) -> Operand {
     operand.objects.extend(workload.disruption_budget(settings));
     workload.scale(settings, vpa.as_ref(), facts, &mut operand);
     operand
+}
+
+/// What it needs to count pods without a PodGroup, where a shard has some. An image of another version need not know it.
+fn implicit_groups(settings: &Settings, shards: &[SchedulingShard], facts: &Facts) -> Vec<String> {
+    let pools = shard::implicit_groups(settings, shards);
+    let service = settings.queue_controller.service.as_ref();
+    let mut args = Vec::new();
+    if !pools.is_empty() && is_own_image(service, IMAGE, facts) {
+        flag(&mut args, "--implicit-groups", &pools);
+        flag(&mut args, "--scheduler-name", &settings.scheduler_name);
+        flag(&mut args, "--queue-label-key", &settings.queue_label_key);
+        flag(&mut args, "--nodepool-label-key", &settings.node_pool_label_key);
+    }
+    args
 }
 
 /// The port of metrics. The process listens on the target port, which is the port itself when only that is set.

@@ -14,6 +14,7 @@ pub(crate) const SCHEDULER_FLAGS: &[&str] = &[
     "enable-profiler",
     "full-hierarchy-fairness",
     "gpu-worker-node-label-key",
+    "implicit-groups",
     "leader-elect",
     "listen-address",
     "log-json",

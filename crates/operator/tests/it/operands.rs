@@ -118,6 +118,31 @@ fn grouper_assigns_at_once_where_a_scheduler_does_not_name_the_group_in_the_bind
 }
 
 #[test]
+fn node_pools_with_implicit_groups_are_known_to_all_that_count_or_create_groups() {
+    let args_of = |config: Value, name: &str| {
+        let on = json!({"implicit-groups": "true"});
+        let shards = [
+            ("default", json!({"args": on})),
+            ("gold", json!({"partitionLabelValue": "gold", "args": on})),
+            ("silver", json!({"partitionLabelValue": "silver", "args": {"implicit-groups": "false"}})),
+        ];
+        arguments(&desired(&config, &shards, &facts()), "Deployment", name)
+    };
+    let has = |config: Value, name: &str, arg: &str| args_of(config, name).join(" ").contains(arg);
+    let pools = "--implicit-groups default,gold";
+    assert!(has(json!({}), "pod-grouper", pools) && has(json!({}), "queue-controller", pools));
+    assert!(has(json!({}), "queue-controller", "--scheduler-name kai-scheduler"));
+    assert!(has(json!({}), "kai-scheduler-gold", "--implicit-groups=true"));
+    let kai = json!({"podGrouper": {"service": {"image": {"tag": "v0.17.0"}}}});
+    assert!(!has(kai, "pod-grouper", pools), "an image of another version need not know the flag");
+    let selected = json!({"global": {"namespaceLabelSelector": {"team": "a"}}});
+    for name in ["pod-grouper", "queue-controller", "kai-scheduler-gold"] {
+        let args = args_of(selected.clone(), name);
+        assert!(!args.iter().any(|arg| arg.starts_with("--implicit-groups")), "{name}: {args:?}");
+    }
+}
+
+#[test]
 fn required_anti_affinity_needs_no_other_affinity() {
     let affinity = |config: Value| {
         let desired = desired(&config, &[], &facts());

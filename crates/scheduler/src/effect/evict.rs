@@ -38,6 +38,8 @@ pub(crate) struct Victim {
     pub(crate) pod: Key,
     pub(crate) uid: String,
     pub(crate) group: Option<Key>,
+    /// Whether that group has no object.
+    pub(crate) is_implicit: bool,
     /// How many pods of the group are evicted with it.
     pub(crate) gang_size: u32,
     pub(crate) action: &'static str,
@@ -286,6 +288,7 @@ mod tests {
             pod: Key::new("a", format!("p{number}")),
             uid: number.to_string(),
             group: None,
+            is_implicit: false,
             gang_size: 1,
             action: "reclaim",
             message: String::new(),

@@ -58,7 +58,7 @@ impl SchedulerLoop {
     /// A store of the same objects, and what the last cycle passed on.
     pub(super) fn copy(&self) -> (Store, CarryOver) {
         let known = self.cache.store();
-        let mut store = Store::of(super::settings(&self.options), known.objects().clone());
+        let mut store = known.copy_with(super::settings(&self.options));
         store.set_usage(known.usage().clone());
         for (pod, eviction) in known.evictions() {
             store.assume_eviction(pod.clone(), eviction.clone());

@@ -82,7 +82,7 @@ impl SchedulerLoop {
             match decision {
                 Decision::Bind(bind) => {
                     let Some((group, way)) = self.bind(bind, now) else { continue };
-                    if way == BindingWay::Request && started.contains(&group) {
+                    if way == BindingWay::Request && (started.contains(&group) || self.is_implicit(&group)) {
                         // Nothing carries its start.
                         annotated.insert(group.clone());
                     }
@@ -98,7 +98,7 @@ impl SchedulerLoop {
                         time: self.clock.time(),
                     });
                     batch.victims.push(victim);
-                    if let Some(group) = group {
+                    if let Some(group) = group.as_ref().filter(|group| !self.is_implicit(group)) {
                         self.annotations.set(group, GroupTimestamp::LastEviction, Some(now));
                         annotated.insert(group.clone());
                     }
@@ -218,7 +218,9 @@ impl SchedulerLoop {
         let eviction = kai_cache::Eviction { uid: uid.clone(), since: now };
         self.cache.assume_eviction(pod.clone(), eviction);
         tracing::info!(%pod, action, preemptor = ?preemptor, "evicted");
+        let is_implicit = group.as_ref().is_some_and(|group| self.is_implicit(group));
         Victim {
+            is_implicit,
             pod: pod.clone(),
             uid: uid.clone(),
             group: group.clone(),
@@ -228,14 +230,19 @@ impl SchedulerLoop {
         }
     }
 
-    /// Counts an eviction and records it as an event on the victim's group.
+    /// Counts an eviction and records it as an event on the victim's group, or on the victim where the group has no object.
     pub(super) fn report_eviction(&self, victim: &Victim, preemptor: Option<&Key>) {
-        let Victim { group, gang_size, action, message, .. } = victim;
+        let Victim { is_implicit, group, gang_size, action, message, .. } = victim;
         let Some(group) = group else { return };
         let known = self.cache.store().objects().pod_groups.get(group);
         let uid = known.and_then(|known| known.metadata.uid.clone()).unwrap_or_default();
+        let regarding = if *is_implicit {
+            Regarding { kind: POD, key: victim.pod.clone(), uid: victim.uid.clone() }
+        } else {
+            Regarding { kind: POD_GROUP.clone(), key: group.clone(), uid }
+        };
         let pool = &self.options.params.node_pool;
-        let labels = [group.name.as_str(), &group.namespace, &uid, pool, action];
+        let labels = [group.name.as_str(), &group.namespace, &regarding.uid, pool, action];
         self.metrics.count_evicted_pod(labels.map(str::to_owned));
         let mut annotations = BTreeMap::from([
             (annotation::EVENT_EVICTED_PODS.to_owned(), gang_size.to_string()),
@@ -247,7 +254,7 @@ impl SchedulerLoop {
                 .insert(annotation::EVENT_EVICTOR_GROUP_NAMESPACE.to_owned(), preemptor.namespace.clone());
         }
         self.recorder.record(&Event {
-            regarding: Regarding { kind: POD_GROUP.clone(), key: group.clone(), uid },
+            regarding,
             type_: EventType::Normal,
             reason: "Evict",
             message: message.clone(),

@@ -12,7 +12,8 @@ use crate::effect::look_up::look_up;
 use crate::event_queue::SchedulerEvent;
 use crate::options::Binding;
 use kai_api::BindRequest;
-use kai_api::well_known::annotation;
+use kai_api::well_known::{annotation, label_value};
+use kai_cache::translate::pod as pods;
 use kai_engine::cluster::Cluster;
 use kai_engine::ids::PodIdx;
 use kai_engine::input::{Key, Utility};
@@ -62,9 +63,13 @@ impl SchedulerLoop {
     }
 
     /// What a Binding adds to the annotations of a pod of this group: the group, where the grouper leaves that to the
-    /// Binding, and its start.
+    /// Binding, or that it has no object, and its start.
     pub(super) fn annotations_of_binding(&self, group: &Key) -> BTreeMap<&'static str, String> {
-        let mut added = BTreeMap::from([(annotation::POD_GROUP, group.name.clone())]);
+        let mut added = if self.is_implicit(group) {
+            BTreeMap::from([(annotation::IMPLICIT_GROUP, label_value::TRUE.to_owned())])
+        } else {
+            BTreeMap::from([(annotation::POD_GROUP, group.name.clone())])
+        };
         let start = self.annotations.deferred_start(group);
         added.extend(start.map(|start| (annotation::LAST_START, start.to_owned())));
         added
@@ -179,10 +184,11 @@ impl SchedulerLoop {
     fn hand_to_binder(&mut self, pod: &Key) {
         let Some(binding) = self.direct.remove(pod) else { return };
         if self.assumed.contains(pod) {
+            let known = self.cache.store().objects().pods.get(pod);
             if binding.annotations.contains_key(annotation::LAST_START)
-                && let Some(group) = binding.annotations.get(annotation::POD_GROUP)
+                && let Some(group) = known.and_then(|known| pods::group_of(known))
             {
-                self.write_annotations(&Key::new(&pod.namespace, group));
+                self.write_annotations(&group);
             }
             self.create_bind_request(pod.clone(), &binding.request);
         }

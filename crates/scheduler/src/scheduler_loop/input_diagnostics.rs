@@ -153,6 +153,9 @@ impl SchedulerLoop {
     }
 
     fn report_object(&mut self, (kind, key): (Kind, Key), findings: &[Finding]) {
+        if kind == Kind::PodGroup && self.is_implicit(&key) {
+            return;
+        }
         let objects = self.cache.store().objects();
         let Some(uid) = uid(objects, kind, &key, &self.options.settings.scheduler_name) else { return };
         let mut messages: Vec<String> = findings.iter().map(message).collect();

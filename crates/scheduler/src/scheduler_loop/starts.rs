@@ -17,7 +17,7 @@ impl SchedulerLoop {
     /// Records that a group starts now; returns whether an annotation of the group is due.
     pub(super) fn record_start(&mut self, group: &Key, now: Timestamp) -> bool {
         self.annotations.set(group, GroupTimestamp::LastStart, Some(now));
-        if self.timers.read_start_of(group) {
+        if self.timers.read_start_of(group) && !self.is_implicit(group) {
             return true;
         }
         self.annotations.defer(group);
@@ -34,7 +34,7 @@ impl SchedulerLoop {
 
     /// As [`SchedulerLoop::write_start_if_read`], of all groups.
     pub(super) fn write_starts_that_are_read(&mut self) {
-        let read = |group: &&Key| self.timers.read_start_of(group);
+        let read = |group: &&Key| self.timers.read_start_of(group) && !self.is_implicit(group);
         let groups: Vec<Key> = self.annotations.deferred().filter(read).cloned().collect();
         for group in groups {
             self.write_annotations(&group);

@@ -5,7 +5,6 @@
 use super::SchedulerLoop;
 use crate::effect::condition::{self, PodCondition};
 use crate::event_queue::SchedulerEvent;
-use crate::resources::POD_GROUP;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kai_api::pod_group::SchedulingCondition;
 use kai_engine::cluster::pod::Status;
@@ -140,18 +139,18 @@ impl SchedulerLoop {
 
     /// Records why a group is pending as an event.
     fn record_pending(&self, group: &Key, verdict: &GroupVerdict, message: &str) {
-        let Some(known) = self.cache.store().objects().pod_groups.get(group) else { return };
+        let Some(regarding) = self.regarding(group) else { return };
         if matches!(verdict.leading, Verdict::WaitingForVictims { .. }) {
             return;
         }
         let not_ready = matches!(verdict.leading, Verdict::NotReady { .. });
+        if !not_ready && self.is_implicit(group) {
+            // Its pod gets an event of its own.
+            return;
+        }
         let reason = if not_ready { "NotReady" } else { "Unschedulable" };
         self.recorder.record(&Event {
-            regarding: Regarding {
-                kind: POD_GROUP.clone(),
-                key: group.clone(),
-                uid: known.metadata.uid.clone().unwrap_or_default(),
-            },
+            regarding,
             type_: EventType::Normal,
             reason,
             message: message.to_owned(),
@@ -161,6 +160,9 @@ impl SchedulerLoop {
 
     /// Writes the condition of a group.
     fn report_group(&mut self, group: &Key, verdict: &GroupVerdict, message: String) {
+        if self.is_implicit(group) {
+            return;
+        }
         let Some(known) = self.cache.store().objects().pod_groups.get(group) else { return };
         let stored = known.status.as_ref().map(|s| s.scheduling_conditions.clone()).unwrap_or_default();
         let has_no_condition =
@@ -179,13 +181,9 @@ impl SchedulerLoop {
 
     /// Records that a group runs below its minimum.
     pub(super) fn report_stale(&self, group: &Key) {
-        let Some(known) = self.cache.store().objects().pod_groups.get(group) else { return };
+        let Some(regarding) = self.regarding(group) else { return };
         self.recorder.record(&Event {
-            regarding: Regarding {
-                kind: POD_GROUP.clone(),
-                key: group.clone(),
-                uid: known.metadata.uid.clone().unwrap_or_default(),
-            },
+            regarding,
             type_: EventType::Normal,
             reason: "StaleJob",
             message: explain::stale_message(self.cache.cluster(), group),
@@ -218,8 +216,10 @@ impl SchedulerLoop {
         }
         let pods: Vec<Key> = pending.iter().map(|(pod, ..)| pod.clone()).collect();
         let messages = self.pod_messages(verdict, &pods);
+        // The condition of the pod is that of its group, too.
+        let hint = if self.is_implicit(group) { self.hints.of(verdict) } else { None };
         for ((pod, uid, marks_pod), message) in pending.into_iter().zip(messages) {
-            let message = self.in_pool(group, message);
+            let message = with_hint(&self.in_pool(group, message), hint.as_deref());
             let Some(status) = self.reporter.pending.get_mut(group) else { return };
             let known = status.pods.insert((pod.clone(), uid.clone()), message.clone());
             if known.as_deref() == Some(message.as_str()) {

@@ -2,10 +2,9 @@
 
 use super::SchedulerLoop;
 use crate::pending_annotations::GroupTimestamp;
-use crate::resources::POD_GROUP;
 use kai_engine::input::{Key, LimitAction};
 use kai_engine::outcome::{LimitNotice, TimeLimitNotices};
-use kai_runtime::event::{Event, EventType, Regarding};
+use kai_runtime::event::{Event, EventType};
 use kai_units::{Span, Timestamp, duration};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,14 +49,10 @@ impl SchedulerLoop {
     }
 
     fn report_limit(&self, group: &Key, reason: &'static str, message: String) {
-        let Some(known) = self.cache.store().objects().pod_groups.get(group) else { return };
+        let Some(regarding) = self.regarding(group) else { return };
         tracing::info!(%group, reason, message, "maximum run time");
         self.recorder.record(&Event {
-            regarding: Regarding {
-                kind: POD_GROUP.clone(),
-                key: group.clone(),
-                uid: known.metadata.uid.clone().unwrap_or_default(),
-            },
+            regarding,
             type_: EventType::Warning,
             reason,
             message,

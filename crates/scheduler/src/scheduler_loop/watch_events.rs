@@ -14,6 +14,12 @@ use std::collections::BTreeSet;
 
 impl SchedulerLoop {
     pub(super) fn handle_watch_event(&mut self, kind: Kind, event: WatchEvent<Object>) -> Impact {
+        let impact = self.store_watch_event(kind, event);
+        self.follow_implicit_groups();
+        impact
+    }
+
+    fn store_watch_event(&mut self, kind: Kind, event: WatchEvent<Object>) -> Impact {
         match event {
             WatchEvent::Listed(objects, version) => {
                 if kind == Kind::PodDisruptionBudget {
@@ -49,7 +55,9 @@ impl SchedulerLoop {
         }
         let listed: BTreeSet<Key> = objects.iter().map(Object::key).collect();
         let stored = self.cache.store().objects().keys(kind).into_iter();
-        for key in stored.filter(|key| !listed.contains(key)).collect::<Vec<Key>>() {
+        let has_no_object = |key: &Key| kind == Kind::PodGroup && self.is_implicit(key);
+        let is_gone = |key: &Key| !listed.contains(key) && !has_no_object(key);
+        for key in stored.filter(is_gone).collect::<Vec<Key>>() {
             self.forget(kind, &key);
         }
         for object in &mut objects {
@@ -107,6 +115,7 @@ impl SchedulerLoop {
                 if let Change::Replaced(Object::Pod(before)) = change
                     && !self.policies.all_actions.registry.has_callbacks()
                     && self.cache.decides_alike(key, before)
+                    && !self.cache.store().has_changed_implicit()
                 {
                     return Impact::None;
                 }
@@ -273,7 +282,7 @@ impl SchedulerLoop {
     }
 
     /// Drops the state that is kept beside a deleted object.
-    fn forget(&mut self, kind: Kind, key: &Key) {
+    pub(super) fn forget(&mut self, kind: Kind, key: &Key) {
         self.diagnostics.forget(kind, key);
         if kind == Kind::PodGroup {
             self.timers.set_group(key, GroupTimes::default());

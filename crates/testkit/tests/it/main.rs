@@ -2,5 +2,6 @@
 
 mod anonymised_snapshots;
 mod hostile_objects;
+mod implicit_groups;
 mod random_clusters;
 mod recorded_calls;

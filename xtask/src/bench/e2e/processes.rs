@@ -15,6 +15,8 @@ pub(super) enum Binding {
     Direct,
     /// By bind requests, as in KAI.
     Requests,
+    /// By Bindings, and pods that are alone in their group have no PodGroup.
+    WithoutGroups,
 }
 
 /// How many processes the components are.
@@ -185,6 +187,8 @@ fn mode(binding: Binding, name: &str) -> &'static [&'static str] {
     match (binding, name) {
         (Binding::Requests, "pod-grouper") => &["--assign-at-binding=false"],
         (Binding::Requests, "scheduler") => &["--direct-binding=false"],
+        (Binding::WithoutGroups, "scheduler") => &["--implicit-groups=true"],
+        (Binding::WithoutGroups, "pod-grouper" | "queue-controller") => &["--implicit-groups=default"],
         _ => &[],
     }
 }

@@ -46,7 +46,8 @@ const COMPONENTS: [(&str, &[&str]); 5] = [
         ],
     ),
     ("podgroup-controller", &[]),
-    ("queue-controller", &[]),
+    // No scenario has such pods; it needs the rights to know that.
+    ("queue-controller", &["--implicit-groups=implicit"]),
     (webhooks::ADMISSION, &["--gpu-sharing-enabled"]),
 ];
 /// Each node pool has its own process of this component.

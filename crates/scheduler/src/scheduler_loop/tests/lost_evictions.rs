@@ -23,6 +23,7 @@ async fn after_eviction(shown: Value) -> (SchedulerLoop, usize) {
     let now = scheduler.now();
     scheduler.cache.assume_eviction(pod.clone(), Eviction { uid: "p".to_owned(), since: now });
     let victim = Victim {
+        is_implicit: false,
         pod,
         uid: "p".to_owned(),
         group: None,
