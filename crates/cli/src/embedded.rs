@@ -62,7 +62,7 @@ pub fn join_combined(
     let (clock, scheduler) = (cluster.clock(), SchedulerHandle::default());
     let is_member = |spec: &&ComponentSpec| MEMBERS.contains(&spec.component);
     for spec in COMPONENTS.iter().filter(|spec| !is_member(spec)) {
-        cluster.run(spec.name, starter(spec, clock, options, plugins, &scheduler));
+        cluster.run(spec.name, starter(spec, clock, fixed(options), plugins, &scheduler));
     }
     let (options, plugins, handle) = (options.clone(), plugins.clone(), scheduler.clone());
     cluster.run(name::COMBINED, move |client| {
