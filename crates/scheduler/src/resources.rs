@@ -254,3 +254,39 @@ pub fn into_any_kind<T: Into<Object>>(event: WatchEvent<T>) -> WatchEvent<Object
         WatchEvent::Denied => WatchEvent::Denied,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::Router;
+    use axum::http::{StatusCode, Uri};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use tokio::time::Instant;
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn scheduler_ends_when_an_api_is_served_that_was_not() {
+        let is_served = Arc::new(AtomicBool::new(false));
+        let served = Arc::clone(&is_served);
+        let router = Router::new().fallback(move |uri: Uri| {
+            let claims = served.load(Ordering::Relaxed) && uri.path() == "/apis/resource.k8s.io";
+            let group = serde_json::json!({"versions": [{"version": "v1"}]});
+            let answer = if claims {
+                (StatusCode::OK, group.to_string())
+            } else {
+                (StatusCode::NOT_FOUND, String::new())
+            };
+            std::future::ready(answer)
+        });
+        let api = api::Api::new(kube::Client::new(router, "default"), "test");
+        let before = discover(&api).await.expect("the server responds");
+        assert_eq!(before, ServedApis { device_claims: None, numa_zones: false });
+        let ended = until_more_is_served(&api, before);
+        tokio::pin!(ended);
+        let hour = tokio::time::timeout(Duration::from_hours(1), &mut ended).await;
+        assert!(hour.is_err(), "nothing is new");
+        is_served.store(true, Ordering::Relaxed);
+        let since = Instant::now();
+        ended.await;
+        assert!(since.elapsed() <= DISCOVERY_INTERVAL);
+    }
+}

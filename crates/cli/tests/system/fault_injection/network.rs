@@ -16,7 +16,7 @@ use crate::test_cluster::TestCluster;
 use axum::body::Bytes;
 use disturbances::{disturb, heal, set_rates};
 use kai_clock::Setter;
-use kai_components::{COMPONENTS, SchedulerHandle};
+use kai_components::{COMPONENTS, Component, SchedulerHandle};
 use kai_engine::plugin::PluginSet;
 use kai_runtime::Process;
 use kai_runtime::api::Api;
@@ -112,8 +112,17 @@ fn join(seed: u64, cluster: &mut Cluster, clocks: &mut BTreeMap<&'static str, Se
         clocks.insert(spec.name, setter);
         let (options, scheduler) = (options.clone(), scheduler.clone());
         cluster.run(spec.name, move |client| {
-            let process = Process::start(Api::new(client, spec.name), clock, spec.name);
-            spec.component.run(process, options.clone(), PluginSet::builtin(), scheduler.clone())
+            let (options, scheduler) = (options.clone(), scheduler.clone());
+            async move {
+                loop {
+                    let process = Process::start(Api::new(client.clone(), spec.name), clock, spec.name);
+                    let (options, scheduler) = (options.clone(), scheduler.clone());
+                    spec.component.run(process, options, PluginSet::builtin(), scheduler).await;
+                    // It ends when the server serves more than at its start, and a kubelet starts it again. No other does.
+                    assert_eq!(spec.component, Component::Scheduler, "{} ended", spec.name);
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            }
         });
     }
     scheduler
