@@ -1,9 +1,10 @@
 //! `kai up` as a process, without kubectl: in the background, quiet, with its log, and its progress.
 
 use crate::{assert_rejected, stderr, stdout};
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
 use std::time::Duration;
 
 /// Maximum steps of a wait, enough for a busy machine.
@@ -138,11 +139,21 @@ fn start_of_a_large_cluster_reports_its_progress() {
     let folder = folder("large");
     let config = folder.join("config");
     let path = config.to_str().expect("the path is plain");
-    let mut command = kai(&folder, &["up", "--port", "0", "--nodes", "2000x8", "--kubeconfig", path]);
-    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary runs");
+    // Takes more than two seconds on any machine, and is ended after the first line.
+    let mut command = kai(&folder, &["up", "--port", "0", "--nodes", "20000x8", "--kubeconfig", path]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
     let mut up = Up { child, kubeconfig: config };
-    let mut first = String::new();
-    let stderr = up.child.stderr.take().expect("it is piped");
-    BufReader::new(stderr).read_line(&mut first).expect("it is text");
-    assert!(first.starts_with("starting a cluster of 2000 nodes: ") && first.ends_with(" s\n"), "{first}");
+    let (stdout, stderr) = (up.child.stdout.take(), up.child.stderr.take());
+    let (sender, lines) = mpsc::channel();
+    let forward = |stream: Box<dyn Read + Send>| {
+        let sender = sender.clone();
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            let _ = BufReader::new(stream).read_line(&mut line).map(|_| sender.send(line));
+        });
+    };
+    forward(Box::new(stdout.expect("it is piped")));
+    forward(Box::new(stderr.expect("it is piped")));
+    let first = lines.recv_timeout(Duration::from_mins(2)).expect("progress is reported");
+    assert!(first.starts_with("starting a cluster of 20000 nodes: ") && first.ends_with(" s\n"), "{first}");
 }
