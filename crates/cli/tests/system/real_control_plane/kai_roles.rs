@@ -53,9 +53,9 @@ fn rule(permission: &str) -> (String, String, String) {
     (group.to_owned(), resource.to_owned(), verb.to_owned())
 }
 
-/// Reservation pods have an account without a cluster role.
+/// Reservation pods have an account without a cluster role, and KAI has no process with all components.
 fn has_role(spec: &ComponentSpec) -> bool {
-    spec.name != name::RESOURCE_RESERVATION
+    ![name::RESOURCE_RESERVATION, name::COMBINED].contains(&spec.name)
 }
 
 /// The operator does not run on this control plane, and the exporter needs a kubelet.

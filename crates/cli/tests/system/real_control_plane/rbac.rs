@@ -139,9 +139,16 @@ pub(super) fn needed(request: &Value) -> Option<Permission> {
 /// Not in the audit log: the API server checks it in addition to the permission on the status of a claim.
 const NOT_AUDITED: (&str, &str, &str) = ("binder", "resourceclaims/binding.resource.k8s.io", "patch");
 
+/// Owners of kinds that a role lets the pod grouper `get` alone are read at intervals.
+fn is_optional((account, _, verb): &Permission) -> bool {
+    account == name::POD_GROUPER && verb == "list"
+}
+
 /// Compares the granted permissions with the requests: none was forbidden, and each permission was used.
 pub(super) fn check(requests: &[Value]) {
-    assert_eq!(with_decision(requests, "forbid"), BTreeSet::new(), "these permissions are missing");
+    let mut forbidden = with_decision(requests, "forbid");
+    forbidden.retain(|permission| !is_optional(permission));
+    assert_eq!(forbidden, BTreeSet::new(), "these permissions are missing");
     let used = with_decision(requests, "allow");
     let not_audited = (NOT_AUDITED.0.to_owned(), NOT_AUDITED.1.to_owned(), NOT_AUDITED.2.to_owned());
     let used: BTreeSet<Permission> = used.into_iter().chain([not_audited]).collect();
