@@ -125,7 +125,12 @@ async fn start_components(plane: &Plane) -> BTreeMap<&'static str, u16> {
     let address = |account: &str| format!("--metrics-bind-address=127.0.0.1:{}", ports[account]);
     // The registered webhooks keep the certificate that they have read; a further replica starts with KAI's role.
     for account in ports.keys().filter(|account| ![ADMISSION, SCHEDULER, ADJUSTER].contains(account)) {
-        plane.restart_with(account, &[&address(account)]);
+        let mut flags = vec![address(account)];
+        if *account == name::QUEUE_CONTROLLER {
+            // Implicit groups need rights that KAI's role lacks.
+            flags.push("--implicit-groups=".to_owned());
+        }
+        plane.restart_with(account, &flags.iter().map(String::as_str).collect::<Vec<_>>());
     }
     plane.start_component(SCHEDULER, SCHEDULER, &["--plugin-server-port=0", &address(SCHEDULER)]);
     plane.kubeconfig_of(NAMESPACE, ADJUSTER).await;
