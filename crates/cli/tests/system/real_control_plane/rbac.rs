@@ -66,7 +66,9 @@ pub(super) async fn install(api: &Api) {
 
 /// The scenarios start the components themselves; no operator deploys them. The nodes have no kubelet with a socket.
 /// `autoscaling` starts the node scale adjuster on a control plane of its own.
-pub(super) const NOT_STARTED: [&str; 3] = ["kai-operator", "node-scale-adjuster", "numa-placement-exporter"];
+/// The components run as processes of their own, not in `kai all`.
+pub(super) const NOT_STARTED: [&str; 4] =
+    ["kai-operator", "node-scale-adjuster", "numa-placement-exporter", name::COMBINED];
 
 /// Every role that is bound to a service account of a component of the scenarios.
 pub(super) fn roles() -> Vec<Role> {
