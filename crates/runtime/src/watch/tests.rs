@@ -1,3 +1,5 @@
+//! Events, lists and watches of servers that are slow to know, deny or go backwards.
+
 use super::*;
 use crate::kind::{CONFIG_MAP, Key};
 use axum::Router;
