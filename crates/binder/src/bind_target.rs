@@ -11,6 +11,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Maximum length of a label value.
+const LABEL_MAX: usize = 63;
+
 /// A BindRequest of the informer. An invalid one is stored too, so that it can be reported on the object.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredRequest {
@@ -122,6 +125,9 @@ impl BindTarget {
         let extended = spec.and_then(|spec| spec.get("extendedResourceClaimAllocation"));
         let extended_claim = extended.map(Option::<ExtendedClaim>::deserialize).transpose()?.flatten();
         request.spec.extended_resource_claim_allocation = None;
+        if request.spec.received_resource_type == BindRequestSpec::FRACTION {
+            check_groups(&request.spec.selected_gpu_groups)?;
+        }
         let owner = request.owner_references().iter().find(|owner| owner.kind == "Pod");
         let namespace = request.metadata.namespace.clone().unwrap_or_default();
         let mut target = Self {
@@ -180,6 +186,23 @@ impl BindTarget {
     }
 }
 
+/// Fails for a GPU group that no label can name: the pod gets a label for each of its groups.
+fn check_groups(groups: &[String]) -> Result<(), serde_json::Error> {
+    let is_alphanumeric = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
+    let is_label_value = |group: &str| {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        group.len() <= LABEL_MAX
+            && group.bytes().all(is_allowed)
+            && is_alphanumeric(group.bytes().next())
+            && is_alphanumeric(group.bytes().last())
+    };
+    let Some(group) = groups.iter().find(|group| !is_label_value(group)) else { return Ok(()) };
+    let shown: String = group.chars().take(LABEL_MAX).collect();
+    Err(serde_json::Error::custom(format_args!(
+        "`spec.selectedGPUGroups` has `{shown}`: a group is the value of a label, up to {LABEL_MAX} letters, digits, `-`, `_` and `.`, and begins and ends with a letter or digit"
+    )))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,6 +232,23 @@ mod tests {
             assert_eq!(request.key(), Key::new("x", "a"));
             assert!(request.gpu_groups().is_empty());
         }
+    }
+
+    #[test]
+    fn request_with_a_gpu_group_that_no_label_can_name_is_invalid() {
+        let long = "g".repeat(LABEL_MAX + 1);
+        let request = |kind: &str, groups: &[&str]| {
+            stored(
+                &json!({"podName": "a", "receivedResourceType": kind, "selectedGPUGroups": groups}),
+                &Value::Null,
+            )
+        };
+        for group in ["", "a/b", "１２", "-a", "a.", "{}", &long] {
+            let invalid = request("Fraction", &["a", group]).target.unwrap_err();
+            assert!(invalid.reason.contains("spec.selectedGPUGroups"), "{group}: {}", invalid.reason);
+            assert!(request("Regular", &[group]).target.is_ok(), "only fractions have groups");
+        }
+        assert!(request("Fraction", &["a", "6f3a-B_2.x", &long[1..]]).target.is_ok());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use super::control_plane::{NAMESPACE, Plane, RESERVATION, wait_until};
 use super::rbac::{self, Permission, Role};
 use axum::http::Request;
+use kai_components::name;
 use kai_runtime::api::DeleteOptions;
 use kai_runtime::connect;
 use kai_runtime::kind::LEASE;
@@ -59,7 +60,10 @@ async fn grant_reported(plane: &Plane, account: &str, roles: &[&Role], port: u16
     let read = async |path: &str| endpoints.read(path).await;
     wait_until("the component serves its endpoints", || async { read("/healthz").await.is_ok() }).await;
     // An idle leader needs its lease, lists and watches its resources, and reads the certificate of its webhooks.
-    let is_needed_when_idle = |(_, resource, verb): &(String, String, String)| {
+    let is_needed_when_idle = |(group, resource, verb): &(String, String, String)| {
+        if is_watched_on_demand(account, group) {
+            return false;
+        }
         verb == "watch"
             || resource == "leases"
             || (verb == "list" && watched(roles).contains(resource))
@@ -105,6 +109,11 @@ async fn grant_reported(plane: &Plane, account: &str, roles: &[&Role], port: u16
         assert!(log.contains(&line), "{account} does not log that it cannot {verb} {resource}");
     }
     needs.len()
+}
+
+/// The pod grouper watches the owners of pods once there are pods with such owners.
+fn is_watched_on_demand(account: &str, group: &str) -> bool {
+    account == name::POD_GROUPER && matches!(group, "apps" | "batch")
 }
 
 fn watched(roles: &[&Role]) -> BTreeSet<String> {
