@@ -146,7 +146,7 @@ impl StatusController {
     }
 
     /// Writes the difference between the totals of a group and its status once the delay is over.
-    fn reconcile(self: &Arc<Self>, key: &Key) {
+    fn reconcile(self: &Arc<Self>, key: &Arc<Key>) {
         let mut view = self.view();
         let Some((desired, has_pending)) = view.totals(key) else { return };
         let Some(group) = view.groups.get_mut(key).filter(|group| !group.is_write_in_flight) else { return };
@@ -158,7 +158,7 @@ impl StatusController {
         let now = Instant::now();
         let since = *group.differs_since.get_or_insert(now);
         if let Some(delay) = remaining_delay(now - since, has_pending) {
-            self.queue.add_after(key.clone(), delay);
+            self.queue.add_after(Arc::clone(key), delay);
             return;
         }
         group.is_write_in_flight = true;

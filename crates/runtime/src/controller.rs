@@ -344,7 +344,7 @@ pub async fn run_on<C: Controller>(controller: Arc<C>, context: Context, queue: 
     }
     drop(watches);
     let (controller, context) = (&*controller, &context);
-    let reconcile = |key| async move { controller.reconcile(context, &key).await };
+    let reconcile = |key: Arc<Key>| async move { controller.reconcile(context, &key).await };
     process(C::NAME, &queue, controller.workers(), metrics.as_ref(), reconcile).await;
 }
 
@@ -354,7 +354,7 @@ pub async fn process<F>(
     queue: &WorkQueue,
     workers: usize,
     metrics: Option<&ControllerMetrics>,
-    reconcile: impl Fn(Key) -> F,
+    reconcile: impl Fn(Arc<Key>) -> F,
 ) where
     F: Future<Output = api::Result<Action>>,
 {
@@ -368,7 +368,7 @@ pub async fn process<F>(
             Some((key, outcome)) = running.next() => conclude(name, queue, key, outcome),
             key = queue.next(), if is_idle => {
                 let measured = metrics.map(ControllerMetrics::begin);
-                let reconciling = reconcile(key.clone());
+                let reconciling = reconcile(Arc::clone(&key));
                 running.push(async move {
                     let outcome = reconciling.await;
                     if let Some(measured) = measured {
@@ -389,7 +389,7 @@ fn measured_outcome(outcome: &api::Result<Action>) -> Outcome {
     }
 }
 
-fn conclude(name: &str, queue: &WorkQueue, key: Key, outcome: api::Result<Action>) {
+fn conclude(name: &str, queue: &WorkQueue, key: Arc<Key>, outcome: api::Result<Action>) {
     match outcome {
         Ok(action) => {
             queue.done(&key);

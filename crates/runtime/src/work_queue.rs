@@ -28,20 +28,21 @@ pub struct WorkQueue {
     metrics: Option<WorkQueueMetrics>,
 }
 
+/// Every object of a large cluster may wait at once: the collections share the keys.
 #[derive(Debug, Default)]
 struct State {
-    ready: VecDeque<Key>,
+    ready: VecDeque<Arc<Key>>,
     /// With the time when each was queued.
-    queued: FxHashMap<Key, Instant>,
+    queued: FxHashMap<Arc<Key>, Instant>,
     /// With the time when each was handed out.
-    processing: FxHashMap<Key, Instant>,
+    processing: FxHashMap<Arc<Key>, Instant>,
     /// Added again while being processed.
-    dirty: FxHashSet<Key>,
+    dirty: FxHashSet<Arc<Key>>,
     /// By due time, then by arrival.
-    delayed: BTreeMap<(Instant, u64), Key>,
-    due: FxHashMap<Key, (Instant, u64)>,
+    delayed: BTreeMap<(Instant, u64), Arc<Key>>,
+    due: FxHashMap<Arc<Key>, (Instant, u64)>,
     arrivals: u64,
-    failures: FxHashMap<Key, u32>,
+    failures: FxHashMap<Arc<Key>, u32>,
 }
 
 impl WorkQueue {
@@ -55,13 +56,14 @@ impl WorkQueue {
     }
 
     /// Adds a key; one that is queued already keeps its position.
-    pub fn add(&self, key: Key) {
-        self.push(&mut self.state.lock(), key);
+    pub fn add(&self, key: impl Into<Arc<Key>>) {
+        self.push(&mut self.state.lock(), key.into());
         self.notify.notify_one();
     }
 
     /// Adds a key after a delay; of two due times of a key the earlier one counts.
-    pub fn add_after(&self, key: Key, delay: Duration) {
+    pub fn add_after(&self, key: impl Into<Arc<Key>>, delay: Duration) {
+        let key = key.into();
         let at = Instant::now() + delay;
         if let Some(metrics) = &self.metrics {
             metrics.retries.inc();
@@ -75,17 +77,18 @@ impl WorkQueue {
         }
         state.arrivals += 1;
         let due = (at, state.arrivals);
-        state.due.insert(key.clone(), due);
+        state.due.insert(Arc::clone(&key), due);
         state.delayed.insert(due, key);
         drop(state);
         self.notify.notify_one();
     }
 
     /// Adds a key that failed, after the backoff for its number of consecutive failures.
-    pub fn add_rate_limited(&self, key: Key) {
+    pub fn add_rate_limited(&self, key: impl Into<Arc<Key>>) {
+        let key = key.into();
         let failures = {
             let mut state = self.state.lock();
-            let failures = state.failures.entry(key.clone()).or_insert(0);
+            let failures = state.failures.entry(Arc::clone(&key)).or_insert(0);
             *failures += 1;
             *failures
         };
@@ -104,8 +107,8 @@ impl WorkQueue {
         if let (Some(metrics), Some(began)) = (&self.metrics, began) {
             metrics.work_seconds.observe(began.elapsed().as_secs_f64());
         }
-        if state.dirty.remove(key) {
-            state.push(key.clone());
+        if let Some(key) = state.dirty.take(key) {
+            state.push(key);
             drop(state);
             self.notify.notify_one();
         }
@@ -114,7 +117,7 @@ impl WorkQueue {
     /// Queues the keys again that a worker held when it was dropped.
     pub fn requeue_abandoned(&self) {
         let mut state = self.state.lock();
-        let mut abandoned: Vec<Key> = std::mem::take(&mut state.processing).into_keys().collect();
+        let mut abandoned: Vec<Arc<Key>> = std::mem::take(&mut state.processing).into_keys().collect();
         abandoned.sort_unstable();
         state.dirty.clear();
         for key in abandoned {
@@ -125,7 +128,7 @@ impl WorkQueue {
     }
 
     /// Waits for the next key, which is then processed until [`done`](Self::done).
-    pub async fn next(&self) -> Key {
+    pub async fn next(&self) -> Arc<Key> {
         loop {
             let next_due = {
                 let mut state = self.state.lock();
@@ -151,7 +154,7 @@ impl WorkQueue {
         }
     }
 
-    fn push(&self, state: &mut State, key: Key) {
+    fn push(&self, state: &mut State, key: Arc<Key>) {
         if state.push(key)
             && let Some(metrics) = &self.metrics
         {
@@ -162,27 +165,27 @@ impl WorkQueue {
 
 impl State {
     /// Returns whether the key was not waiting already.
-    fn push(&mut self, key: Key) -> bool {
+    fn push(&mut self, key: Arc<Key>) -> bool {
         if self.processing.contains_key(&key) {
             return self.dirty.insert(key);
         }
         let Entry::Vacant(entry) = self.queued.entry(key) else { return false };
-        self.ready.push_back(entry.key().clone());
+        self.ready.push_back(Arc::clone(entry.key()));
         entry.insert(Instant::now());
         true
     }
 
     /// The next key, and when it was queued.
-    fn pop(&mut self) -> Option<(Key, Instant)> {
+    fn pop(&mut self) -> Option<(Arc<Key>, Instant)> {
         let key = self.ready.pop_front()?;
         let now = Instant::now();
         let queued = self.queued.remove(&key).unwrap_or(now);
-        self.processing.insert(key.clone(), now);
+        self.processing.insert(Arc::clone(&key), now);
         Some((key, queued))
     }
 
     /// The next key whose delay is over.
-    fn take_due(&mut self, now: Instant) -> Option<Key> {
+    fn take_due(&mut self, now: Instant) -> Option<Arc<Key>> {
         let entry = self.delayed.first_entry().filter(|entry| entry.key().0 <= now)?;
         let key = entry.remove();
         self.due.remove(&key);
@@ -203,8 +206,8 @@ impl State {
 mod tests {
     use super::*;
 
-    fn key(name: &str) -> Key {
-        Key::new("", name)
+    fn key(name: &str) -> Arc<Key> {
+        Arc::new(Key::new("", name))
     }
 
     #[tokio::test(flavor = "current_thread", start_paused = true)]
