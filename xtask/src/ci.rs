@@ -28,6 +28,18 @@ const SOAK_MINUTES: u64 = 2;
 /// Seconds for each fuzz target.
 const FUZZ_SECONDS: usize = 20;
 
+/// Scenarios of the embedded cluster that run with all components in one process too: what every component does at least once.
+const COMBINED: [&str; 8] = [
+    "bind_failures::",
+    "consolidation::",
+    "eviction::",
+    "gang_scheduling::",
+    "gpu_sharing::",
+    "implicit_groups::",
+    "queue_limits::",
+    "resource_claims::",
+];
+
 /// Seeds of each family, besides the fixed ones of the tests.
 const FRESH_SEEDS: u64 = 15;
 
@@ -53,6 +65,11 @@ pub(crate) fn run(repository: &Repository, args: &Args) -> Result<()> {
     if !args.after_tests {
         step("tests", || done(repository.cargo().args(["test", "--workspace", "--locked"])))?;
     }
+    step("scenarios in one process", || {
+        // The same selection of packages as above: another one would build them again.
+        let test = ["test", "--workspace", "--locked", "--quiet", "--test", "system", "--"];
+        done(repository.cargo().args(test).args(COMBINED).env("KAI_TEST_TOPOLOGY", "combined"))
+    })?;
     let life = if args.real_node { Life::Long } else { Life::Short };
     step("ignored tests", || ignored_tests::run(repository, life))?;
     step("fresh seeds", || seeds::run(repository, &seeds::Args::fresh(FRESH_SEEDS)))?;

@@ -3,6 +3,32 @@
 {{- if or .Values.openshift (lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "clusterversions.config.openshift.io") -}}true{{- end -}}
 {{- end -}}
 
+{{/* Whether one process runs all components: "true" or empty. */}}
+{{- define "kai.combined" -}}
+{{- if eq (.Values.topology | default "separate") "combined" -}}true{{- end -}}
+{{- end -}}
+
+{{/* Whether the rights of a topology are granted: it is chosen, or its processes still run, until the operator has replaced them.
+     The lookup finds nothing when a GitOps tool renders. Takes (dict "root" $ "topology" NAME): "true" or empty. */}}
+{{- define "kai.runs" -}}
+{{- $chosen := .root.Values.topology | default "separate" -}}
+{{- $runs := eq .topology $chosen -}}
+{{- $others := list "kai-operator" "node-scale-adjuster" -}}
+{{- range (lookup "apps/v1" "Deployment" .root.Release.Namespace "").items -}}
+{{- $isCombined := eq .metadata.name "kai-all" -}}
+{{- if and (eq $.topology "combined") $isCombined -}}{{- $runs = true -}}{{- end -}}
+{{- if and (eq $.topology "separate") (not $isCombined) (not (has .metadata.name $others)) (eq (dig "metadata" "labels" "app.kubernetes.io/managed-by" "" .) "kai-operator") -}}{{- $runs = true -}}{{- end -}}
+{{- end -}}
+{{- if $runs -}}true{{- end -}}
+{{- end -}}
+
+{{/* Annotations of the Config, whose definition has no field for them. */}}
+{{- define "kai.configAnnotations" -}}
+{{- if include "kai.combined" . -}}
+kai.scheduler/process-topology: combined
+{{- end -}}
+{{- end -}}
+
 {{/* Whether an object belongs to another owner: it exists, and not by this release. An object of this release stays in it, or else
      an upgrade would delete it and a rollback could not restore it. Takes (dict "root" $ "found" OBJECT): "true" or empty. */}}
 {{- define "kai.ofOthers" -}}

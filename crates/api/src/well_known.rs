@@ -127,6 +127,8 @@ pub mod annotation {
     pub const POD_GROUP: &str = "pod-group-name";
     /// Half-life of the past usage of a queue, such as `12h`, in place of the shard's; with the usage ledger only.
     pub const USAGE_HALF_LIFE: &str = "kai.scheduler/usage-half-life";
+    /// On the `Config`: `separate` or `combined`, how its components are divided into processes.
+    pub const PROCESS_TOPOLOGY: &str = "kai.scheduler/process-topology";
     /// `true` leaves a pod, or all pods of an owner, ungrouped.
     pub const SKIP_GROUPING: &str = "kai.scheduler/skip-podgrouper";
     /// Requested fraction of a GPU, a decimal between 0 and 1.

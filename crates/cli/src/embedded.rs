@@ -4,7 +4,7 @@ pub mod admission;
 
 use anyhow::anyhow;
 use kai_clock::Clock;
-use kai_components::combined::{Components, StartComponent};
+use kai_components::combined::{Components, StartComponent, Started};
 use kai_components::supervisor::Restarts;
 use kai_components::{COMPONENTS, ComponentOptions, ComponentSpec, MEMBERS, SchedulerHandle, name};
 use kai_engine::plugin::PluginSet;
@@ -71,7 +71,8 @@ pub fn join_combined(
             let start: StartComponent = Arc::new(move |process| {
                 spec.component.run(process, options.clone(), plugins.clone(), scheduler.clone())
             });
-            (spec.name.to_owned(), spec.name, UNLIMITED, start)
+            let name = spec.name.to_owned();
+            Started { name, user_agent: spec.name, limits: UNLIMITED, lease: None, start }
         });
         let process = Process::start(Api::new(client, name::COMBINED), clock, name::COMBINED);
         let components = Components::new(started.collect(), Registries::from(process.metrics.clone()));

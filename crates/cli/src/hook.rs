@@ -182,13 +182,15 @@ fn leases(deployments: &Value) -> Vec<String> {
         COMPONENTS.iter().filter_map(|spec| spec.lease.as_ref()).map(|lease| lease.name.to_owned()).collect();
     for deployment in deployments.get("items").and_then(Value::as_array).into_iter().flatten() {
         let args = deployment.pointer("/spec/template/spec/containers/0/args").and_then(Value::as_array);
-        let flag = |name: &str| {
-            args.into_iter().flatten().find_map(|arg| arg.as_str()?.strip_prefix(name)?.strip_prefix('='))
-        };
-        match (flag("--scheduler-name"), flag("--partition-label-value")) {
-            (Some(scheduler), Some("")) => names.push(scheduler.to_owned()),
-            (Some(scheduler), Some(partition)) => names.push(format!("{scheduler}-{partition}")),
-            _ => {}
+        // One process may have schedulers of several shards; each has both flags, in this order.
+        let mut scheduler = "";
+        for arg in args.into_iter().flatten().filter_map(Value::as_str) {
+            match arg.split_once('=') {
+                Some(("--scheduler-name", name)) => scheduler = name,
+                Some(("--partition-label-value", "")) => names.push(scheduler.to_owned()),
+                Some(("--partition-label-value", pool)) => names.push(format!("{scheduler}-{pool}")),
+                _ => {}
+            }
         }
     }
     names.sort();
@@ -258,6 +260,18 @@ mod tests {
         };
         let names = leases(&json!({"items": [scheduler(""), scheduler("fast")]}));
         for lease in ["ours", "ours-fast", "kai-scheduler"] {
+            assert!(names.iter().any(|name| name == lease), "{lease} is not in {names:?}");
+        }
+        let args = [
+            "--partition-label-value=",
+            "scheduler",
+            "--scheduler-name=ours",
+            "--partition-label-value=slow",
+        ];
+        let args: Vec<&str> = ["scheduler", "--scheduler-name=ours"].into_iter().chain(args).collect();
+        let one_process = json!({"spec": {"template": {"spec": {"containers": [{"args": args}]}}}});
+        let names = leases(&json!({"items": [one_process]}));
+        for lease in ["ours", "ours-slow"] {
             assert!(names.iter().any(|name| name == lease), "{lease} is not in {names:?}");
         }
     }

@@ -1,19 +1,22 @@
 //! `kai all`: the components of an installation in one process.
 //!
 //! They share the connection, the watches ([`SharedWatches`]) and the lease; metrics, health, write queue and rate limit are
-//! each component's own. A component that fails or panics is restarted alone, with backoff, and reported: in the log, as
+//! each component's own. A scheduler whose process would take another lease, that of its name and node pool, takes that too. A component that fails or panics is restarted alone, with backoff, and reported: in the log, as
 //! an event of the lease and as a metric.
 
 use crate::Extensions;
 use crate::command::{self, Program};
 use crate::flags::{CombinedFlags, go};
 use crate::part::{Part, Running};
+use crate::process::FurtherLease;
 use crate::spec::{Component, ComponentSpec, MEMBERS};
 use crate::supervisor::Restarts;
 use anyhow::{Context, Result, anyhow, bail};
 use kai_runtime::Process;
+use kai_runtime::api::Api;
 use kai_runtime::event::{Event, EventType};
 use kai_runtime::health::Health;
+use kai_runtime::leader_election;
 use kai_runtime::metrics::components::Registries;
 use kai_runtime::rate_limit::RateLimiter;
 use kai_runtime::watch::shared::SharedWatches;
@@ -121,18 +124,26 @@ fn is_component(word: &OsStr) -> bool {
 /// How a component starts, each time.
 pub type StartComponent = Arc<dyn Fn(Process) -> Running + Send + Sync>;
 
-/// The components of a process: name, user agent, rate limit and start of each.
+/// A component as it is started in a process with others.
+pub struct Started {
+    pub name: String,
+    pub user_agent: &'static str,
+    /// Requests per second, and burst.
+    pub limits: (f64, u32),
+    /// What it acquires before it starts.
+    pub lease: Option<FurtherLease>,
+    pub start: StartComponent,
+}
+
+/// The components of a process.
 pub struct Components {
-    started: Vec<(String, &'static str, (f64, u32), StartComponent)>,
+    started: Vec<Started>,
     registries: Registries,
 }
 
 impl Components {
     /// The metrics of every run are added to `registries`.
-    pub fn new(
-        started: Vec<(String, &'static str, (f64, u32), StartComponent)>,
-        registries: Registries,
-    ) -> Self {
+    pub fn new(started: Vec<Started>, registries: Registries) -> Self {
         Self { started, registries }
     }
 
@@ -141,7 +152,7 @@ impl Components {
         let watches = SharedWatches::new(process.api.clone());
         let restarts = reported(&process);
         let mut tasks = JoinSet::new();
-        for (name, user_agent, (qps, burst), start) in self.started {
+        for Started { name, user_agent, limits: (qps, burst), lease: own_lease, start } in self.started {
             let mut api = process.api.of_component(user_agent).sharing(watches.clone());
             if let Some(limit) = RateLimiter::new(qps, burst) {
                 api = api.rate_limited(limit);
@@ -151,19 +162,26 @@ impl Components {
             let (restarts, lease) = (restarts.clone(), process.degradations.regarding());
             let writer = process.writer.clone();
             tasks.spawn(async move {
-                let run = || {
+                let start = |api: Api| {
                     let (metrics, own) = (Registry::new(), Health::default());
                     registries.set_component(&name, metrics.clone());
                     health.set_component(&name, own.clone());
-                    let process = Process::with(api.clone(), clock, user_agent, metrics, own);
+                    let process = Process::with(api, clock, user_agent, metrics, own);
                     writer.set_component(&name, process.writer.clone());
                     if let Some(lease) = &lease {
                         process.degradations.report_on(lease.clone());
                     }
-                    let running = start(process);
-                    async {
-                        running.await;
-                        Err(anyhow!("one of its tasks ended"))
+                    start(process)
+                };
+                let run = || async {
+                    let Some(FurtherLease { candidate, api: lease_api }) = &own_lease else {
+                        start(api.clone()).await;
+                        return Err(anyhow!("one of its tasks ended"));
+                    };
+                    let work = |leadership| start(api.clone().fenced(leadership));
+                    match leader_election::run_as_leader(candidate, lease_api, clock, work).await {
+                        None => Err(anyhow!("lease `{}` is held by another process", candidate.lease)),
+                        Some(()) => Err(anyhow!("one of its tasks ended")),
                     }
                 };
                 Box::pin(restarts.supervise(&name, run)).await;

@@ -21,6 +21,8 @@ pub struct Part {
     pub(crate) serve: Serve,
     /// What tells two components of one kind apart: the node pool of a scheduler.
     pub(crate) pool: Option<String>,
+    /// The lease of a scheduler, which follows from its name and node pool; none for that of the table.
+    pub(crate) lease: Option<String>,
 }
 
 impl Part {
@@ -29,7 +31,13 @@ impl Part {
         limits: (f64, u32),
         start: impl Fn(Process) -> Running + Send + Sync + 'static,
     ) -> Self {
-        Self { limits, start: Arc::new(start), serve: Box::new(|_| Box::pin(async { Ok(()) })), pool: None }
+        Self {
+            limits,
+            start: Arc::new(start),
+            serve: Box::new(|_| Box::pin(async { Ok(()) })),
+            pool: None,
+            lease: None,
+        }
     }
 
     pub(crate) fn serving(

@@ -34,6 +34,14 @@ struct Lead {
     events: ElectionEvents,
 }
 
+/// A lease that a component inside a process takes besides that of the process.
+#[derive(Clone, Debug)]
+pub struct FurtherLease {
+    pub candidate: Candidate,
+    /// The client that acquires and renews it.
+    pub api: Api,
+}
+
 /// A component that is connected to its cluster.
 pub struct ComponentProcess {
     pub name: String,
@@ -49,6 +57,8 @@ pub struct ComponentProcess {
     clock: Clock,
     /// Without it, the component runs without leader election.
     candidate: Option<Candidate>,
+    /// Leases that components inside the process may hold when it ends.
+    further_leases: Vec<FurtherLease>,
     leads: Option<LeaderElectionMetrics>,
     servers: JoinSet<std::io::Result<()>>,
     leadership: watch::Sender<LeadershipState>,
@@ -71,10 +81,22 @@ impl ComponentProcess {
             lease_api: None,
             clock: Clock::system(),
             candidate,
+            further_leases: Vec::new(),
             leads,
             servers: JoinSet::new(),
             leadership: watch::Sender::new(LeadershipState::Standby),
         }
+    }
+
+    /// A lease that a component inside this process takes before it starts; the process releases it at its end. None without
+    /// leader election, and for the lease of the process.
+    pub fn further_lease(&mut self, name: &str) -> Option<FurtherLease> {
+        let mut candidate = self.candidate.clone().filter(|candidate| candidate.lease.name != name)?;
+        name.clone_into(&mut candidate.lease.name);
+        let api = self.lease_api.clone().unwrap_or_else(|| self.api.isolated());
+        let lease = FurtherLease { candidate, api };
+        self.further_leases.push(lease.clone());
+        Some(lease)
     }
 
     pub fn leadership(&self) -> watch::Receiver<LeadershipState> {
@@ -164,6 +186,12 @@ impl ComponentProcess {
             }
         }
         renewal.shutdown().await;
+        // Those that this process does not hold stay as they are.
+        for FurtherLease { candidate, api } in &self.further_leases {
+            if let Err(error) = candidate.release(api, self.clock).await {
+                tracing::warn!(lease = %candidate.lease, error = &error as &dyn std::error::Error, "cannot release the lease");
+            }
+        }
         if let Some(lead) = &lead {
             if let Err(error) = lead.candidate.release(&lease_api, self.clock).await {
                 tracing::warn!(error = &error as &dyn std::error::Error, "cannot release the lease");

@@ -1,6 +1,7 @@
 //! Each component as a process of its own: flags to options, connection, leader election, servers.
 
 use crate::Extensions;
+use crate::combined::Started;
 use crate::command::{Program, ProgramContext, ProgramFuture};
 use crate::flags::{
     AdmissionFlags, BinderFlags, CombinedFlags, NodeScaleAdjusterFlags, NumaExporterFlags, OperatorFlags,
@@ -71,7 +72,8 @@ impl Program for SchedulerFlags {
                 process.serve(&address, latest.router()).await
             })
         });
-        Ok(Part { pool: Some(self.partition_label_value.clone()).filter(|pool| !pool.is_empty()), ..part })
+        let pool = Some(self.partition_label_value.clone()).filter(|pool| !pool.is_empty());
+        Ok(Part { pool, lease: Some(self.lease()), ..part })
     }
 
     fn check(&self, extensions: &Extensions) -> Result<()> {
@@ -253,7 +255,14 @@ impl Program for CombinedFlags {
             let mut started = Vec::new();
             for (member, part) in members.iter().zip(parts) {
                 (part.serve)(&mut process).await?;
-                started.push((member.name(part.pool.as_deref()), member.spec.name, part.limits, part.start));
+                started.push(Started {
+                    name: member.name(part.pool.as_deref()),
+                    user_agent: member.spec.name,
+                    limits: part.limits,
+                    // A process of its own takes this lease, so that of both one schedules.
+                    lease: part.lease.and_then(|lease| process.further_lease(&lease)),
+                    start: part.start,
+                });
             }
             let components = combined::Components::new(started, process.registries.clone());
             run(process, |process| components.run(process)).await

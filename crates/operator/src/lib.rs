@@ -10,6 +10,7 @@
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::string_slice))]
 
 mod affinity;
+mod combined;
 pub mod facts;
 mod inherit;
 pub mod key;
@@ -22,6 +23,7 @@ mod resources;
 mod settings;
 mod shard;
 pub mod status;
+mod topology;
 pub mod unread;
 mod workload;
 
@@ -47,6 +49,10 @@ pub struct Operand {
     pub notices: Vec<String>,
     /// Why the objects could not be determined. What is deployed then stays as it is.
     pub error: Option<String>,
+    /// What is deployed later, and what it waits for.
+    pub waiting: Option<String>,
+    /// The Deployment of another owner that runs the component.
+    pub runs_in: Option<ObjectKey>,
 }
 
 /// Everything that should exist.
@@ -61,6 +67,11 @@ pub struct Desired {
 }
 
 impl Desired {
+    /// Leaves a process that runs all components as it is, where the settings of a shard cannot be read.
+    pub fn withhold_combined(&mut self, why: &str) {
+        combined::withhold(self, why);
+    }
+
     pub fn objects(&self) -> impl Iterator<Item = &Object> {
         let shards = self.shards.iter().map(|(_, operand)| operand);
         self.config.iter().chain(shards).flat_map(|operand| &operand.objects)
@@ -71,19 +82,31 @@ impl Desired {
 ///
 /// Without a `Config` there are none, and every shard says so.
 pub fn desired(config: Option<&Config>, shards: &[SchedulingShard], facts: &Facts) -> Desired {
+    desired_checked(config, shards, facts, |_| {})
+}
+
+/// As [`desired`]. `check` takes out what would not run, one operand at a time, before one process is made of several.
+pub fn desired_checked(
+    config: Option<&Config>,
+    shards: &[SchedulingShard],
+    facts: &Facts,
+    check: impl FnOnce(&mut Desired),
+) -> Desired {
     let Some(config) = config else {
         let shards = shards.iter().map(|shard| (shard::name(shard), shard::without_config()));
         return Desired { shards: shards.collect(), ..Desired::default() };
     };
     let settings = Settings::new(config);
-    Desired {
+    let mut separate = Desired {
         config: operand::all(&settings, shards, facts),
         shards: shards
             .iter()
             .map(|shard| (shard::name(shard), shard::operand(&settings, shard, shards, facts)))
             .collect(),
         drop_queue_conversion: settings::enabled(settings.queue_controller.service.as_ref()),
-    }
+    };
+    check(&mut separate);
+    combined::divided(separate, &settings, shards, facts)
 }
 
 /// The webhook certificates that [`desired`] needs in [`Facts::certificates`].

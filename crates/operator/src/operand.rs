@@ -78,6 +78,20 @@ fn without_budget(component: &str, service: Option<&Service>, why: &str) -> Opti
     })
 }
 
+/// The port that a component's webhooks listen on, where the `Config` has one.
+pub(crate) fn webhook_port_of(settings: &Settings, component: &str) -> Option<i64> {
+    match component {
+        "admission" => settings.admission.webhook.as_ref()?.target_port,
+        "queue-controller" => {
+            settings.queue_controller.controller_service.as_ref()?.webhook.as_ref()?.target_port
+        }
+        "podgroup-controller" => {
+            settings.pod_group_controller.controller_service.as_ref()?.webhook.as_ref()?.target_port
+        }
+        _ => None,
+    }
+}
+
 /// Adds two arguments: a flag and its value.
 fn flag(args: &mut Vec<String>, name: &str, value: &impl ToString) {
     args.extend([name.to_owned(), value.to_string()]);

@@ -34,12 +34,16 @@ impl Change {
     }
 }
 
-/// The changes, service accounts first, because pods need them; deletions last.
+/// The changes, first what pods need: service accounts, then configuration; deletions last.
 ///
 /// Nothing is deleted for an owner whose objects could not all be determined.
 pub fn plan(desired: &Desired, config_name: &str, facts: &Facts) -> Vec<Change> {
     let mut changes: Vec<Change> = desired.objects().filter_map(|object| change(object, facts)).collect();
-    changes.sort_by_key(|change| change.key().kind != "ServiceAccount");
+    changes.sort_by_key(|change| match change.key().kind.as_str() {
+        "ServiceAccount" => 0,
+        "ConfigMap" | "Secret" => 1,
+        _ => 2,
+    });
     let config: Vec<&Operand> = desired.config.iter().collect();
     changes.extend(superfluous(&config, "Config", config_name, facts));
     for (name, operand) in &desired.shards {

@@ -14,7 +14,7 @@ mod writes;
 use crate::plan::{self, plan};
 use crate::settings::Settings;
 use crate::unread::{Unread, withhold};
-use crate::{Desired, Facts, Images, ObjectKey, desired, facts, read};
+use crate::{Desired, Facts, Images, ObjectKey, desired_checked, facts, read};
 use kai_api::{Config, SchedulingShard};
 use kai_clock::Clock;
 use kai_object as object;
@@ -176,8 +176,16 @@ impl Operator {
             || unread.covers(&ObjectKey::new("Config", "", CONFIG));
         let mut desired = match &read.config {
             None if config_is_unreadable => Desired::default(),
-            config => desired(config.as_ref(), &read.shards, &facts),
+            config => desired_checked(config.as_ref(), &read.shards, &facts, |separate| {
+                self.validation.withhold(separate, &self.images);
+            }),
         };
+        if let Some(shard) = read.unreadable.keys().find(|key| key.kind == "SchedulingShard") {
+            desired.withhold_combined(&format!(
+                "shard `{}` cannot be read; what is deployed stays as it is",
+                shard.name
+            ));
+        }
         self.validation.withhold(&mut desired, &self.images);
         self.withhold(&mut desired, read, unread);
         let mut changes = plan(&desired, CONFIG, &facts);

@@ -15,6 +15,9 @@ pub(crate) const COMPONENT: Defaults = Defaults { cpu: ["50m", "100m"], memory: 
 pub(crate) const BINDER: Defaults = Defaults { cpu: ["50m", "100m"], memory: ["200Mi", "200Mi"] };
 pub(crate) const SCHEDULER: Defaults = Defaults { cpu: ["250m", "700m"], memory: ["512Mi", "512Mi"] };
 
+/// Of all components in one process, which share their connection, their watches and what they read.
+pub(crate) const COMBINED: Defaults = Defaults { cpu: ["300m", "1"], memory: ["512Mi", "1Gi"] };
+
 /// The settings of a component, filled up value by value.
 ///
 /// A default is adjusted to the setting beside it: a limit is never below a request that was set, nor a request above a

@@ -1,6 +1,7 @@
 //! The settings of an installation with their defaults filled in.
 
 use crate::Images;
+use crate::topology::Topology;
 use kai_api::config::service::{Image, Service, Vpa, VpaUpdateMode, VpaUpdatePolicy};
 use kai_api::config::{self, Global};
 use kai_api::well_known::{label, name};
@@ -22,6 +23,8 @@ pub(crate) struct Settings {
     pub(crate) namespace_labels: BTreeMap<String, String>,
     pub(crate) pod_labels: BTreeMap<String, String>,
     pub(crate) json_log: bool,
+    /// How the components are divided into processes, or why that is not known.
+    pub(crate) topology: Result<Topology, String>,
     pub(crate) global: Global,
     pub(crate) pod_grouper: config::PodGrouper,
     pub(crate) binder: config::Binder,
@@ -63,6 +66,7 @@ impl Settings {
             namespace_labels: global.namespace_label_selector.clone().unwrap_or_default(),
             pod_labels: global.pod_label_selector.clone().unwrap_or_default(),
             json_log: global.json_log.unwrap_or(false),
+            topology: Topology::of(config),
             global,
             pod_grouper: pod_grouper.unwrap_or_default(),
             binder: binder.unwrap_or_default(),

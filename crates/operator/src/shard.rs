@@ -65,25 +65,16 @@ fn objects(
 ) -> Result<(), String> {
     first_of_its_partition(shard, shards)?;
     let scheduler = &settings.scheduler;
-    let name = format!("{}-{}", settings.scheduler_name, name(shard));
+    let name = workload_name(settings, shard);
     let owner =
         owner("SchedulingShard", &self::name(shard), shard.metadata.uid.as_deref().unwrap_or_default());
     let configuration = configuration::yaml(settings, shard)?;
     let replicas = settings.replicas(scheduler.replicas);
     let ports = scheduler.scheduler_service.clone().unwrap_or_default();
-    // The process listens on the target port, which is the port itself when only that is set.
-    let target = ports.target_port.or(ports.port).unwrap_or(METRICS_PORT);
+    let target = metrics_target(settings);
     let port = Port { name: METRICS_PORT_NAME, number: ports.port.unwrap_or(METRICS_PORT), target };
-    let (mut extra, unknown) = flags::of(shard);
-    operand.notices.extend(unknown);
-    let implicit = format!("--{IMPLICIT_GROUPS}=");
-    if selects_pods(settings) && extra.iter().any(|arg| arg.starts_with(&implicit)) {
-        extra.retain(|arg| !arg.starts_with(&implicit));
-        operand.notices.push(format!(
-            "spec.args: `{IMPLICIT_GROUPS}` is ignored, since the Config selects pods or namespaces by labels, which only the pod \
-             grouper reads; hint: remove `global.namespaceLabelSelector` and `global.podLabelSelector`"
-        ));
-    }
+    let (extra, notices) = further_arguments(settings, shard);
+    operand.notices.extend(notices);
     let workload = Workload {
         name: &name,
         owner: owner.clone(),
@@ -121,8 +112,45 @@ fn objects(
     Ok(())
 }
 
+/// Name of the Deployment of a shard, its ConfigMap and its Service.
+pub(crate) fn workload_name(settings: &Settings, shard: &SchedulingShard) -> String {
+    format!("{}-{}", settings.scheduler_name, name(shard))
+}
+
+/// The port of metrics that the process listens on: the target port, which is the port itself when only that is set.
+pub(crate) fn metrics_target(settings: &Settings) -> i64 {
+    let ports = settings.scheduler.scheduler_service.as_ref();
+    ports.and_then(|ports| ports.target_port.or(ports.port)).unwrap_or(METRICS_PORT)
+}
+
+/// The arguments of a shard's scheduler in a process with others. It reads its configuration from the ConfigMap.
+pub(crate) fn arguments_of(settings: &Settings, shard: &SchedulingShard) -> Vec<String> {
+    let name = workload_name(settings, shard);
+    let (extra, _) = further_arguments(settings, shard);
+    let mut args = arguments(settings, shard, &name, metrics_target(settings), extra);
+    args.retain(|arg| !arg.starts_with("--scheduler-conf="));
+    args
+}
+
+/// The arguments that a shard sets, and notices about those without an effect.
+fn further_arguments(settings: &Settings, shard: &SchedulingShard) -> (Vec<String>, Vec<String>) {
+    let (mut extra, mut notices) = flags::of(shard);
+    let implicit = format!("--{IMPLICIT_GROUPS}=");
+    if selects_pods(settings) && extra.iter().any(|arg| arg.starts_with(&implicit)) {
+        extra.retain(|arg| !arg.starts_with(&implicit));
+        notices.push(format!(
+            "spec.args: `{IMPLICIT_GROUPS}` is ignored, since the Config selects pods or namespaces by labels, which only the pod \
+             grouper reads; hint: remove `global.namespaceLabelSelector` and `global.podLabelSelector`"
+        ));
+    }
+    (extra, notices)
+}
+
 /// Two schedulers of one node pool would place pods on the same nodes and share a lease. The first by name is deployed.
-fn first_of_its_partition(shard: &SchedulingShard, shards: &[SchedulingShard]) -> Result<(), String> {
+pub(crate) fn first_of_its_partition(
+    shard: &SchedulingShard,
+    shards: &[SchedulingShard],
+) -> Result<(), String> {
     let partition = |shard: &SchedulingShard| shard.spec.partition_label_value.clone().unwrap_or_default();
     let own = partition(shard);
     let first = shards.iter().filter(|other| partition(other) == own).map(self::name).min();
@@ -146,7 +174,7 @@ fn strategy(name: &str, settings: &Settings, facts: &Facts) -> Value {
 }
 
 /// Whether a pod may be running that takes no lease.
-fn takes_no_lease(name: &str, settings: &Settings, facts: &Facts) -> bool {
+pub(crate) fn takes_no_lease(name: &str, settings: &Settings, facts: &Facts) -> bool {
     let key = ObjectKey::new("Deployment", &settings.namespace, name);
     let Some(current) = facts.objects.get(&key) else { return false };
     if kai_object::str_at(current, "/spec/strategy/type") != "Recreate" {

@@ -117,7 +117,7 @@ fn missing(operands: &[Operand]) -> Vec<String> {
 fn undeployed(observed: &Observed<'_>) -> Vec<String> {
     let mut problems = Vec::new();
     for operand in observed.operands {
-        if let Some(error) = &operand.error {
+        if let Some(error) = operand.error.as_ref().or(operand.waiting.as_ref()) {
             problems.push(format!("{}: {error}", operand.name));
         } else if operand.objects.iter().any(|object| !observed.objects.contains_key(&ObjectKey::of(object)))
         {
@@ -155,6 +155,16 @@ fn unavailable(observed: &Observed<'_>) -> Vec<String> {
                 details.push(error.clone());
             }
         }
+        if let Some(waiting) = &operand.waiting {
+            available = false;
+            details.push(waiting.clone());
+        }
+        if let Some(process) = &operand.runs_in
+            && !observed.objects.get(process).is_some_and(is_available)
+        {
+            available = false;
+            details.push(format!("{} [{}] is not available", process.kind, process.name));
+        }
         if operand.name == "KAI-prometheus"
             && let Some(Err(error)) = observed.external_prometheus
         {
@@ -175,6 +185,11 @@ fn not_found(object: &Object) -> String {
     let group = kai_object::api_version(object).split_once('/').map_or("", |(group, _)| group);
     let dot = if group.is_empty() { "" } else { "." };
     format!("{}{dot}{group} \"{}\" not found", kai_object::kind(object), kai_object::name(object))
+}
+
+/// Whether the pods of an object run as it describes.
+pub(crate) fn is_available(object: &Value) -> bool {
+    matches!(availability(object), Availability::Available)
 }
 
 enum Availability {

@@ -125,11 +125,19 @@ fn withhold_from<'u>(
     let has =
         |operand: &Operand, kind: &str| operand.objects.iter().any(|object| kai_object::kind(object) == kind);
     // The arguments of the binder follow from the nodes.
-    if operand.name == "Binder"
+    if ["Binder", "Combined"].contains(&operand.name)
         && has(operand, "Deployment")
         && let Some(nodes) = unread.scope("Node", "")
     {
         scopes.insert(nodes);
+        without_workload = true;
+    }
+    // Whether a binder of the other topology still runs follows from its pods.
+    if operand.name == "Combined"
+        && has(operand, "Deployment")
+        && let Some(pods) = unread.scope("Pod", installed)
+    {
+        scopes.insert(pods);
         without_workload = true;
     }
     // The leading scheduler follows from its lease and its pod.

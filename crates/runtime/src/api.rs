@@ -255,7 +255,7 @@ pub struct Api {
     user_agent: &'static str,
     rate_limiter: Option<Arc<RateLimiter>>,
     circuit_breaker: Arc<CircuitBreaker>,
-    fence: Option<Leadership>,
+    fences: Vec<Leadership>,
     unauthorized: WatchValue<bool>,
     denials: Arc<Denials>,
     invalid: Arc<InvalidObjects>,
@@ -277,7 +277,7 @@ impl Api {
             user_agent,
             rate_limiter: None,
             circuit_breaker: Arc::default(),
-            fence: None,
+            fences: Vec::new(),
             unauthorized: WatchValue::new(false),
             denials: Arc::default(),
             invalid: Arc::default(),
@@ -323,10 +323,10 @@ impl Api {
         self
     }
 
-    /// Refuses writes once leadership is lost, before another candidate can hold the lease.
+    /// Refuses writes once leadership is lost, before another candidate can hold the lease. Of several leases none may be lost.
     #[must_use]
     pub fn fenced(mut self, leadership: Leadership) -> Self {
-        self.fence = Some(leadership);
+        self.fences.push(leadership);
         self
     }
 
@@ -601,12 +601,10 @@ impl Api {
             limiter.acquire().await;
         }
         let sent = self.circuit_breaker.admit().await;
-        match &self.fence {
-            Some(fence) if method != "GET" && !fence.is_held() => {
-                Err(Error::NotLeader { path: path.to_owned() })
-            }
-            _ => Ok(sent),
+        if method != "GET" && !self.fences.iter().all(Leadership::is_held) {
+            return Err(Error::NotLeader { path: path.to_owned() });
         }
+        Ok(sent)
     }
 
     fn failed(&self, method: &str, path: &str, source: kube::Error) -> Error {

@@ -154,7 +154,10 @@ impl Candidate {
 
     /// Releases the lease, so that the next leader need not wait for it to expire.
     pub async fn release(&self, api: &Api, clock: Clock) -> Result<()> {
-        let lease = api.get_dynamic(&LEASE, &self.lease).await?;
+        let lease = match api.get_dynamic(&LEASE, &self.lease).await {
+            Err(error) if error.is_not_found() => return Ok(()),
+            found => found?,
+        };
         if object::str_at(&lease, HOLDER) != self.identity {
             return Ok(());
         }

@@ -277,6 +277,6 @@ async fn check_section(page: &str, text: &str) {
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn manifests_of_the_documentation_do_what_the_pages_say() {
     for (page, least) in PAGES {
-        check(page, least).await;
+        Box::pin(check(page, least)).await;
     }
 }

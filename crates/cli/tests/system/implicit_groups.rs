@@ -26,7 +26,7 @@ async fn cluster(nodes: usize) -> TestCluster {
     TestCluster::with_options(1, [NodeGroup::gpu_nodes(nodes, 8)], &options()).await
 }
 
-async fn groups(cluster: &TestCluster) -> Vec<Value> {
+async fn groups<B>(cluster: &TestCluster<B>) -> Vec<Value> {
     cluster.list(&GROUP).await
 }
 
@@ -44,7 +44,7 @@ async fn placements(cluster: &TestCluster) -> BTreeMap<String, (String, String)>
     pods.iter().map(placement).collect()
 }
 
-async fn gpus(cluster: &TestCluster, queue: &str, field: &str) -> String {
+async fn gpus<B>(cluster: &TestCluster<B>, queue: &str, field: &str) -> String {
     let queue = cluster.get(&QUEUE, queue).await.unwrap();
     queue["status"][field]["nvidia.com/gpu"].as_str().unwrap_or_default().to_owned()
 }
@@ -84,6 +84,43 @@ async fn cluster_is_filled_without_pod_groups_and_the_queue_counts_the_pods() {
     let view = reader.view();
     assert_eq!(view.store.objects().pod_groups.len(), 17);
     assert_eq!(view.outcome.verdicts.len(), 1, "{:?}", view.outcome.verdicts);
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn plain_pods_need_no_pod_group_beside_a_gang_that_has_one() {
+    plain_pods(&cluster(1).await).await;
+}
+
+/// On one node of eight GPUs.
+pub(crate) async fn plain_pods<B>(cluster: &TestCluster<B>) {
+    let limited = json!({"quota": 4, "limit": 4, "overQuotaWeight": 1});
+    cluster.create_queue_under(Some("teams"), "a", &limited, json!({})).await;
+    cluster.create_queue("b", 2).await;
+    for number in 0..4 {
+        cluster.create_pod(PodBuilder::new(&format!("p{number}"), "a", 1)).await;
+    }
+    cluster.create_gang("g", "b", 2, 1, json!({})).await;
+    for (name, count) in [("p", 4), ("g", 2)] {
+        cluster.wait_for_running(name, count).await;
+    }
+    for pod in cluster.list(&POD).await.iter().filter(|pod| object::name(pod).starts_with('p')) {
+        assert_eq!(
+            (annotation(pod, IMPLICIT_GROUP), annotation(pod, POD_GROUP)),
+            (Some("true"), None),
+            "{pod}"
+        );
+    }
+    let counted = async |queue: &str, count: &str| gpus(cluster, queue, "allocated").await == count;
+    cluster.wait_until("queue a counts its pods", async || counted("a", "4").await).await;
+    cluster.wait_until("queue b counts its gang", async || counted("b", "2").await).await;
+
+    cluster.create_pod(PodBuilder::new("waits", "a", 1)).await;
+    let named = format!("{} quota has reached the allowable limit", cluster.queue_name("a"));
+    let reported = async || cluster.pod_condition("waits").await.1.contains(&named);
+    cluster.wait_until("the condition of the pod names the limit", reported).await;
+    let groups = groups(cluster).await;
+    let [group] = &groups[..] else { panic!("only the gang has a group: {groups:?}") };
+    assert_eq!(object::name(group), "g");
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]

@@ -43,6 +43,7 @@ mod test_cluster;
 mod time_based_transitions;
 mod time_limits;
 mod topology;
+mod topology_switch;
 mod what_if;
 mod workload_kinds;
 mod write_budget;

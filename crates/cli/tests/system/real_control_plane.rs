@@ -27,8 +27,8 @@ use crate::kai_suites::{
 use crate::test_cluster::TestCluster;
 use crate::{
     admission, bind_failures, consolidation, disruption_budgets, eviction, gang_scheduling, gpu_sharing,
-    historical_usage, node_failure, queue_limits, quick_start, resource_claims, time_based_transitions,
-    time_limits, topology, workload_kinds,
+    historical_usage, implicit_groups, node_failure, queue_limits, quick_start, resource_claims,
+    time_based_transitions, time_limits, topology, workload_kinds,
 };
 use control_plane::Plane;
 use futures::{FutureExt as _, StreamExt as _};
@@ -73,7 +73,7 @@ fn four_gpus() -> NodeGroup {
 }
 
 /// Ordered by duration, longest first.
-const SCENARIOS: [Scenario; 64] = [
+const SCENARIOS: [Scenario; 65] = [
     scenario("third-party", one, |cluster| Box::pin(workload_kinds::third_party(cluster))),
     scenario("kubernetes-kinds", one, |cluster| Box::pin(workload_kinds::kubernetes_kinds(cluster))),
     scenario("third-party-gang", one, |cluster| Box::pin(workload_kinds::third_party_gang(cluster))),
@@ -128,6 +128,7 @@ const SCENARIOS: [Scenario; 64] = [
     scenario("budget", one, |cluster| Box::pin(disruption_budgets::budget_protects_pods(cluster))),
     scenario("topology", topology::nodes, |cluster| Box::pin(topology::required_rack(cluster))),
     scenario("consolidation", two, |cluster| Box::pin(consolidation::defragmentation(cluster))),
+    scenario(control_plane::IMPLICIT_GROUPS, one, |cluster| Box::pin(implicit_groups::plain_pods(cluster))),
     scenario("limits", one, |cluster| Box::pin(queue_limits::limits_are_enforced(cluster))),
     scenario("claims", resource_claims::nodes, |cluster| Box::pin(resource_claims::claim_per_pod(cluster))),
     scenario("claim-shared", resource_claims::nodes, |cluster| {

@@ -43,7 +43,7 @@ pub(crate) struct TestScope {
 }
 
 /// Tests that inject faults into the client of one component, or count its requests: there it has one of its own.
-const OF_ONE_COMPONENT: [&str; 23] = [
+const OF_ONE_COMPONENT: [&str; 25] = [
     "autoscaling::",
     "bind_failures::bind_request_that_a_webhook_refuses",
     "bind_failures::failed_bind_request_whose_deletion",
@@ -53,6 +53,8 @@ const OF_ONE_COMPONENT: [&str; 23] = [
     "high_availability::",
     "historical_usage::",
     "hostile_tenants::",
+    "implicit_groups::crashes_of_all_components",
+    "implicit_groups::minimum_run_time_protects",
     "kai_roles::",
     "kai_suites::devices::",
     "late_conditions::",

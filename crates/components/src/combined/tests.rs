@@ -7,9 +7,9 @@ use kai_apiserver::{ApiServer, Options};
 use kai_clock::Clock;
 use kai_object as object;
 use kai_runtime::Key;
-use kai_runtime::api::Api;
 use kai_runtime::event::Regarding;
 use kai_runtime::kind::{EVENT, LEASE};
+use kai_runtime::leader_election::{Candidate, Timing};
 use kai_runtime::writer::{Retry, Write, WritePriority};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -90,6 +90,10 @@ async fn error_names_the_component_and_what_is_allowed() {
     }
 }
 
+fn started(name: &'static str, start: StartComponent) -> Started {
+    Started { name: name.to_owned(), user_agent: name, limits: (-1.0, 0), lease: None, start }
+}
+
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn component_that_panics_is_restarted_alone_and_reported() {
     let server = ApiServer::new(&Options::new(1, Clock::system()));
@@ -113,11 +117,7 @@ async fn component_that_panics_is_restarted_alone_and_reported() {
         Box::pin(async move { process.failed().await })
     });
     let (registries, health) = (Registries::from(process.metrics.clone()), process.health.clone());
-    let unlimited = (-1.0, 0);
-    let started = vec![
-        ("binder".to_owned(), "binder", unlimited, start_panicking),
-        ("scheduler".to_owned(), "kai-scheduler", unlimited, start_other),
-    ];
+    let started = vec![started("binder", start_panicking), started("scheduler", start_other)];
     let components = Components::new(started, registries.clone());
     let mut task = JoinSet::new();
     task.spawn(components.run(process));
@@ -160,9 +160,57 @@ async fn writes_of_components_are_sent_before_the_process_ends() {
         });
         Box::pin(async move { process.failed().await })
     });
-    let started = vec![("binder".to_owned(), "binder", (-1.0, 0), start)];
+    let started = vec![started("binder", start)];
     let components = Components::new(started, process.registries.clone());
     let shutdown = tokio::time::sleep(Duration::from_millis(100));
     process.run(shutdown, |process| components.run(process)).await.expect("it ends in order");
     assert_eq!(answered.load(Ordering::Relaxed), 1);
+}
+
+/// Beside a process of its own that still runs, as while an installation passes to `kai all`.
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn scheduler_of_another_lease_starts_when_it_has_acquired_it_and_gives_it_back() {
+    let server = ApiServer::new(&Options::new(1, Clock::system()));
+    let api = Api::new(kube::Client::new(server.service(), "default"), "kai-all");
+    let candidate = |lease: &str, identity: &str| Candidate {
+        lease: Key::new("default", lease),
+        identity: identity.to_owned(),
+        timing: Timing::default(),
+    };
+    let other = candidate("kai-scheduler-a", "other_1");
+    let leadership = other.acquire(&api, Clock::system()).await;
+    let mut renewal = leader_election::spawn_renewal(&other, &api, Clock::system(), &leadership);
+
+    let own = candidate("kai-scheduler", "own_1");
+    let mut process = ComponentProcess::new("kai-all", api.clone(), Some(own), Registry::new());
+    assert!(process.further_lease("kai-scheduler").is_none(), "it is that of the process");
+    let lease = process.further_lease("kai-scheduler-a");
+    let runs: Arc<[AtomicU32; 2]> = Arc::default();
+    let counting = |number: usize| -> StartComponent {
+        let runs = Arc::clone(&runs);
+        Arc::new(move |mut process: Process| {
+            runs[number].fetch_add(1, Ordering::Relaxed);
+            Box::pin(async move { process.failed().await })
+        })
+    };
+    let members =
+        vec![Started { lease, ..started("scheduler-a", counting(0)) }, started("binder", counting(1))];
+    let components = Components::new(members, process.registries.clone());
+    let mut task = JoinSet::new();
+    let shutdown = tokio::time::sleep(Duration::from_mins(2));
+    task.spawn(async move { process.run(shutdown, |process| components.run(process)).await });
+    let started = || [runs[0].load(Ordering::Relaxed), runs[1].load(Ordering::Relaxed)];
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(started(), [0, 1], "the other process schedules");
+    renewal.shutdown().await;
+    other.release(&api, Clock::system()).await.expect("it is released");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(started(), [1, 1]);
+    let holder = candidate("kai-scheduler-a", "").holder(&api).await.expect("it can be read");
+    assert_eq!(holder.map(|holder| holder.identity).as_deref(), Some("own_1"));
+    task.join_next().await.expect("it runs").expect("no panic").expect("it ends in order");
+    for lease in ["kai-scheduler", "kai-scheduler-a"] {
+        let holder = candidate(lease, "").holder(&api).await.expect("it can be read");
+        assert!(holder.is_none(), "{lease}: {holder:?}");
+    }
 }

@@ -3,7 +3,7 @@
 use clap::{Command, FromArgMatches as _, Subcommand as _};
 use kai_components::COMPONENTS;
 use kai_components::command::{ComponentCommand, adapt};
-use kai_operator::{Certificate, Facts, Images, read};
+use kai_operator::{Certificate, Desired, Facts, Images, read};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -34,9 +34,13 @@ fn every_process_accepts_the_arguments_that_the_operator_gives() {
         certificates: secrets.map(|name| (name.to_owned(), certificate.clone())).into(),
         ..Facts::default()
     };
-    let desired = kai_operator::desired(Some(&config), &[shard], &facts);
+    let mut combined = config.clone();
+    let topology = ("kai.scheduler/process-topology".to_owned(), "combined".to_owned());
+    combined.metadata.annotations = Some([topology].into());
+    let desired = [config, combined]
+        .map(|config| kai_operator::desired(Some(&config), std::slice::from_ref(&shard), &facts));
     let mut started = BTreeSet::new();
-    for object in desired.objects() {
+    for object in desired.iter().flat_map(Desired::objects) {
         let Some(args) = object.pointer("/spec/template/spec/containers/0/args").and_then(Value::as_array)
         else {
             continue;
@@ -50,10 +54,14 @@ fn every_process_accepts_the_arguments_that_the_operator_gives() {
         let command = ComponentCommand::augment_subcommands(Command::new("kai"));
         let (command, typed) = adapt(command, typed.map(OsString::from).collect());
         let parsed = command.try_get_matches_from(typed).unwrap_or_else(|error| panic!("{name}: {error}"));
+        if object["kind"] == "Deployment" {
+            let checked = kai_components::check::check(object, &kai_components::Extensions::default());
+            assert_eq!(checked, Ok(()), "{name}");
+        }
         ComponentCommand::from_arg_matches(&parsed).unwrap_or_else(|error| panic!("{name}: {error}"));
         started.insert(spec.command);
     }
     let expected: BTreeSet<&str> = COMPONENTS.iter().map(|spec| spec.command).collect();
     let missing: Vec<_> = expected.difference(&started).collect();
-    assert_eq!(missing, [&"all", &"operator", &"reservation"], "the operator starts all others");
+    assert_eq!(missing, [&"operator", &"reservation"], "the operator starts all others");
 }

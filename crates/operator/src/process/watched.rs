@@ -329,7 +329,7 @@ fn trimmed(mut item: Value, kind: &ResourceKind) -> Value {
     kai_object::set(&mut item, &["apiVersion"], Value::from(kind.api_version()));
     let kept: &[(&str, &[&str])] = match kind.kind.as_ref() {
         "Lease" => &[("spec", &["holderIdentity"])],
-        "Pod" => &[("spec", &[]), ("status", &["podIP"])],
+        "Pod" => &[("spec", &[]), ("status", &["phase", "podIP"])],
         "Node" => &[("spec", &[]), ("status", &[])],
         "Secret" if object::str_at(&item, "/type") == HELM_RELEASE => &[("data", &[])],
         "ConfigMap"

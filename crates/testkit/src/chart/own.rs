@@ -21,7 +21,7 @@ struct Checks<'a> {
 /// Runs all checks. `recorded_values` is a file with the values of KAI's chart.
 pub(super) fn run(renderer: &Renderer, recorded_values: Option<PathBuf>) -> Vec<CaseResult> {
     let checks = Checks { renderer, recorded_values };
-    let all: [(&str, Check<'_>); 10] = [
+    let all: [(&str, Check<'_>); 11] = [
         ("lint", Checks::lint),
         ("values-of-kai", Checks::values_of_kai_are_known),
         ("values-file-of-kai", Checks::values_file_of_kai),
@@ -32,6 +32,7 @@ pub(super) fn run(renderer: &Renderer, recorded_values: Option<PathBuf>) -> Vec<
         ("pull-policy", Checks::pull_policy),
         ("refused-keys", Checks::refused_keys),
         ("kept-namespaces", Checks::kept_namespaces),
+        ("topology", Checks::topology),
     ];
     let results = all.into_iter().map(|(id, check)| {
         let outcome = match check(&checks) {
@@ -255,6 +256,55 @@ impl Checks<'_> {
             ensure!(policy(pointer) == "Always", "{pointer}: {config}");
         }
         Ok(())
+    }
+
+    /// Each topology grants the rights of its own processes, and tells the operator.
+    fn topology(&self) -> Result<()> {
+        let monitors = json!({"serviceMonitors": {"enabled": true}});
+        let members = [
+            "kai-admission",
+            "kai-binder",
+            "kai-podgroup-controller",
+            "kai-podgrouper",
+            "kai-queuecontroller",
+            "kai-scheduler",
+        ];
+        for (topology, is_combined) in [("separate", false), ("combined", true)] {
+            let values = json!({"topology": topology, "openshift": true, "monitoring": monitors});
+            let objects = self.render(&values)?;
+            let has = |name: &str| objects.contains_key(&format!("ClusterRoleBinding/{name}"));
+            ensure!(has("kai-all") == is_combined, "{topology}: kai-all");
+            for name in members {
+                ensure!(has(name) != is_combined, "{topology}: {name}");
+            }
+            ensure!(
+                has("kai-operator") && has("kai-node-scale-adjuster"),
+                "{topology}: processes of their own"
+            );
+            let constraints =
+                objects.get("SecurityContextConstraints/kai-system").context("no constraints")?;
+            let user = json!("system:serviceaccount:kai-scheduler:kai-all");
+            let users = constraints.pointer("/users").and_then(Value::as_array);
+            ensure!(users.is_some_and(|users| users.contains(&user) == is_combined), "{constraints}");
+            let manifest = objects.get("ConfigMap/kai-scheduler/kai-config-manifest").context("no Config")?;
+            let manifest =
+                manifest.pointer("/data/kai-config.yaml").and_then(Value::as_str).unwrap_or_default();
+            let rendered = self.render(&json!({
+                "topology": topology, "kaiConfig": {"render": true}, "kaiConfigDeployer": {"enabled": false},
+            }))?;
+            let applied: Value = serde_saphyr::from_str(manifest).context("the Config is not YAML")?;
+            let rendered = rendered.get("Config/kai-config").context("the Config is not rendered")?;
+            for config in [&applied, rendered] {
+                let found = config.pointer("/metadata/annotations/kai.scheduler~1process-topology");
+                ensure!(found == is_combined.then(|| json!("combined")).as_ref(), "{topology}: {found:?}");
+            }
+            let has_service = objects.contains_key("Service/kai-scheduler/pod-grouper-metrics");
+            ensure!(has_service != is_combined, "{topology}: the pods of the pod grouper");
+        }
+        match render_values(self.renderer, &self.renderer.chart, &json!({"topology": "both"}))? {
+            Err(error) if error.contains("topology") => Ok(()),
+            other => bail!("an unknown topology: {other:?}"),
+        }
     }
 
     /// A key that guides name is refused with a sentence that names it and the right one.

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 /// Keys of our values that KAI's v0.17 do not have.
-const OURS_ONLY: [&str; 6] = [
+const OURS_ONLY: [&str; 7] = [
+    "/topology",
     "/monitoring",
     "/global/fips",
     "/global/daemonsetsTolerations",

@@ -43,11 +43,11 @@ const COMPONENTS: [(&str, &[&str]); 5] = [
             "--default-priorities-configmap-name=defaults",
             "--default-priorities-configmap-namespace=kai-scheduler",
             "--assign-at-binding",
+            "--implicit-groups=implicit-groups",
         ],
     ),
     ("podgroup-controller", &[]),
-    // No scenario has such pods; it needs the rights to know that.
-    ("queue-controller", &["--implicit-groups=implicit"]),
+    ("queue-controller", &["--implicit-groups=implicit-groups"]),
     (webhooks::ADMISSION, &["--gpu-sharing-enabled"]),
 ];
 /// Each node pool has its own process of this component.
@@ -56,6 +56,8 @@ pub(super) const SCHEDULER: &str = "scheduler";
 pub(super) const EVICTION_BY_DELETION: &str = "preemption-by-deleting";
 /// The scenario whose scheduler keeps a usage ledger.
 pub(super) const USAGE_LEDGER: &str = "usage-ledger";
+/// The scenario whose scheduler places pods without a PodGroup; pod grouper and queue controller know its node pool.
+pub(super) const IMPLICIT_GROUPS: &str = "implicit-groups";
 /// How long a scenario waits for a state; the detection of a failed node takes a minute.
 const TIMEOUT: Duration = Duration::from_mins(2);
 /// The label that selects the namespaces of scenarios.
@@ -416,7 +418,8 @@ impl Plane {
         let pool = format!("--partition-label-value={name}");
         let update_condition = format!("--update-pod-eviction-condition={}", name == EVICTION_BY_DELETION);
         let binding = direct_binding(binds_directly(name));
-        let mut flags = vec!["--plugin-server-port=0", &pool, &update_condition, binding];
+        let implicit = format!("--implicit-groups={}", name == IMPLICIT_GROUPS);
+        let mut flags = vec!["--plugin-server-port=0", &pool, &update_condition, binding, &implicit];
         let config = self.folder.join(format!("{name}.yaml"));
         let config = format!("--scheduler-conf={}", config.display());
         let shard = kai_suites::shard_of(name);
