@@ -11,6 +11,7 @@ use crate::kind::karta;
 use crate::objects::{MetaExt, OwnerObject, key_of};
 use crate::owner_chain::Error;
 use crate::plan::{ReadFor, Source, Wanted};
+use crate::pool::{Text, pool};
 use kai_api::Topology;
 use kai_runtime::api::{self, Api};
 use kai_runtime::event::{Event, EventType, Recorder, Regarding};
@@ -64,18 +65,44 @@ impl std::fmt::Debug for Reader {
 }
 
 /// Identifies a cached object by what refers to it.
-type Id = (String, String, String, String);
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Id {
+    namespace: Text,
+    api_version: Text,
+    kind: Text,
+    name: Text,
+}
+
+impl Id {
+    fn new(namespace: &str, api_version: &str, kind: &str, name: &str) -> Self {
+        let mut pool = pool();
+        Self {
+            namespace: pool.text(namespace),
+            api_version: pool.text(api_version),
+            kind: pool.text(kind),
+            name: pool.text(name),
+        }
+    }
+}
 
 struct Cached {
     object: Arc<OwnerObject>,
-    resource: ResourceKind,
+    resource: Arc<ResourceKind>,
     read_at: Instant,
     next_at: Instant,
     interval: Duration,
     /// Whether it changed and could not be read since.
     is_outdated: bool,
-    /// Uids of the first owners of the pods that need the object.
-    first_owners: BTreeSet<String>,
+    /// Uids of the first owners of the pods that need the object, sorted; mostly one.
+    first_owners: Vec<Text>,
+}
+
+impl Cached {
+    fn need_for(&mut self, first_owner: &str) {
+        if let Err(at) = self.first_owners.binary_search_by(|known| (**known).cmp(first_owner)) {
+            self.first_owners.insert(at, pool().text(first_owner));
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -137,7 +164,7 @@ impl Reader {
     ) -> Result<Arc<OwnerObject>, Error> {
         let first_owner = read_for.first_owner;
         let Wanted { namespace, api_version, kind, name, uid } = *wanted;
-        let id = (namespace.to_owned(), api_version.to_owned(), kind.to_owned(), name.to_owned());
+        let id = Id::new(namespace, api_version, kind, name);
         if let Some(cached) = self.cached(&id, uid, read_for) {
             return Ok(cached);
         }
@@ -167,11 +194,11 @@ impl Reader {
             next_at: now,
             interval: INTERVAL_MIN,
             is_outdated: false,
-            first_owners: BTreeSet::new(),
+            first_owners: Vec::with_capacity(1),
         });
         cached.object = Arc::clone(&object);
         (cached.read_at, cached.next_at, cached.interval) = (now, now + INTERVAL_MIN, INTERVAL_MIN);
-        cached.first_owners.insert(first_owner.to_owned());
+        cached.need_for(first_owner);
         Ok(object)
     }
 
@@ -184,9 +211,7 @@ impl Reader {
         if !is_same || (is_new && cached.read_at.elapsed() >= FRESH) {
             return None;
         }
-        if !cached.first_owners.contains(first_owner) {
-            cached.first_owners.insert(first_owner.to_owned());
-        }
+        cached.need_for(first_owner);
         Some(Arc::clone(&cached.object))
     }
 
@@ -229,7 +254,7 @@ impl Reader {
     pub fn first_owners(&self, is_wanted: impl Fn(&OwnerObject) -> bool) -> BTreeSet<String> {
         let cache = self.cache.lock();
         let wanted = cache.values().filter(|cached| is_wanted(&cached.object));
-        wanted.flat_map(|cached| cached.first_owners.iter().cloned()).collect()
+        wanted.flat_map(|cached| cached.first_owners.iter().map(|uid| uid.to_string())).collect()
     }
 
     /// Waits until a watch shows that a cached object changed.
@@ -256,11 +281,12 @@ impl Reader {
                 .cache
                 .lock()
                 .get(&id)
-                .map(|cached| (cached.resource.clone(), Arc::clone(&cached.object)))
+                .map(|cached| (Arc::clone(&cached.resource), Arc::clone(&cached.object)))
             else {
                 continue;
             };
-            let wanted = Wanted { namespace: &id.0, api_version: &id.1, kind: &id.2, name: &id.3, uid: None };
+            let Id { namespace, api_version, kind, name } = &id;
+            let wanted = Wanted { namespace, api_version, kind, name, uid: None };
             let read = self.get(&resource, &wanted).await;
             let mut cache = self.cache.lock();
             let many = Duration::from_secs((cache.len() / READS_PER_SECOND) as u64);
@@ -277,7 +303,7 @@ impl Reader {
                     cached.object = Arc::new(object);
                     (cached.read_at, cached.is_outdated) = (now, false);
                     cached.interval = INTERVAL_MIN;
-                    changed.extend(cached.first_owners.iter().cloned());
+                    changed.extend(cached.first_owners.iter().map(|uid| uid.to_string()));
                 }
                 // The pods of a deleted owner are about to go; until then they keep their group.
                 Err(Error::Gone { .. }) => {
@@ -462,25 +488,25 @@ type Kartas = BTreeMap<(String, String, String), (Instant, Vec<Arc<OwnerObject>>
 /// The resources of kinds, cached from discovery.
 #[derive(Debug, Default)]
 struct Resources {
-    known: Mutex<BTreeMap<(String, String), ResourceKind>>,
+    known: Mutex<BTreeMap<(String, String), Arc<ResourceKind>>>,
     kartas: Mutex<Kartas>,
     topologies: Mutex<Option<(Instant, Vec<Arc<OwnerObject>>)>>,
 }
 
 impl Resources {
-    async fn find(&self, api: &Api, api_version: &str, kind: &str) -> api::Result<Option<ResourceKind>> {
+    async fn find(&self, api: &Api, api_version: &str, kind: &str) -> api::Result<Option<Arc<ResourceKind>>> {
         let wanted = (api_version.to_owned(), kind.to_owned());
         if let Some(known) = self.known.lock().get(&wanted) {
-            return Ok(Some(known.clone()));
+            return Ok(Some(Arc::clone(known)));
         }
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let listed = match api.send("GET", &group_path(group, version), None).await {
             Err(error) if error.is_not_found() => return Ok(None),
             listed => listed?,
         };
-        let found = described(&listed, api_version, kind);
+        let found = described(&listed, api_version, kind).map(Arc::new);
         if let Some(found) = &found {
-            self.known.lock().insert(wanted, found.clone());
+            self.known.lock().insert(wanted, Arc::clone(found));
         }
         Ok(found)
     }
@@ -510,14 +536,11 @@ mod tests {
     #[test]
     fn objects_that_are_due_longest_are_read_first() {
         let now = Instant::now();
-        let id = |name: String| (name, String::new(), String::new(), String::new());
+        let id = |name: String| Id::new("", "", "", &name);
         let at = |number: usize| now + Duration::from_secs(1000 - number as u64);
         let due = (0..READS_MAX + 50).map(|number| (at(number), id(format!("{number:03}")))).collect();
         let read = longest_due(due);
-        assert_eq!(
-            (read.len(), read[0].0.as_str(), read[READS_MAX - 1].0.as_str()),
-            (READS_MAX, "149", "050")
-        );
+        assert_eq!((read.len(), &*read[0].name, &*read[READS_MAX - 1].name), (READS_MAX, "149", "050"));
     }
 
     #[test]
