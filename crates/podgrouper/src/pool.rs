@@ -83,6 +83,7 @@ pub(crate) struct OfPods {
     pub(crate) owners: Owners,
     pub(crate) scheduler: Option<Text>,
     pub(crate) priority_class: Option<Text>,
+    pub(crate) phase: Option<Text>,
 }
 
 /// The pool of this process.

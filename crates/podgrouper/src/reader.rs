@@ -4,6 +4,7 @@
 //! no watch shows all changes, it is read at intervals that grow while it does not change. Refusals are remembered for a few
 //! seconds, so that a gang of thousands of pods does not ask thousands of times.
 
+mod cached;
 mod owner_watches;
 
 use crate::keyed_locks::KeyedLocks;
@@ -12,6 +13,7 @@ use crate::objects::{MetaExt, OwnerObject, key_of};
 use crate::owner_chain::Error;
 use crate::plan::{ReadFor, Source, Wanted};
 use crate::pool::{Text, pool};
+use cached::Cached;
 use kai_api::Topology;
 use kai_runtime::api::{self, Api};
 use kai_runtime::event::{Event, EventType, Recorder, Regarding};
@@ -81,26 +83,6 @@ impl Id {
             api_version: pool.text(api_version),
             kind: pool.text(kind),
             name: pool.text(name),
-        }
-    }
-}
-
-struct Cached {
-    object: Arc<OwnerObject>,
-    resource: Arc<ResourceKind>,
-    read_at: Instant,
-    next_at: Instant,
-    interval: Duration,
-    /// Whether it changed and could not be read since.
-    is_outdated: bool,
-    /// Uids of the first owners of the pods that need the object, sorted; mostly one.
-    first_owners: Vec<Text>,
-}
-
-impl Cached {
-    fn need_for(&mut self, first_owner: &str) {
-        if let Err(at) = self.first_owners.binary_search_by(|known| (**known).cmp(first_owner)) {
-            self.first_owners.insert(at, pool().text(first_owner));
         }
     }
 }
@@ -187,16 +169,8 @@ impl Reader {
         self.watches.want(&resource);
         let mut cache = self.cache.lock();
         first_read.end(&object);
-        let cached = cache.entry(id).or_insert_with(|| Cached {
-            object: Arc::clone(&object),
-            resource,
-            read_at: now,
-            next_at: now,
-            interval: INTERVAL_MIN,
-            is_outdated: false,
-            first_owners: Vec::with_capacity(1),
-        });
-        cached.object = Arc::clone(&object);
+        let cached = cache.entry(id).or_insert_with(|| Cached::new(&object, resource, now));
+        cached.set(&object);
         (cached.read_at, cached.next_at, cached.interval) = (now, now + INTERVAL_MIN, INTERVAL_MIN);
         cached.need_for(first_owner);
         Ok(object)
@@ -207,12 +181,13 @@ impl Reader {
         let ReadFor { first_owner, is_new } = read_for;
         let mut cache = self.cache.lock();
         let cached = cache.get_mut(id)?;
-        let is_same = uid.is_none_or(|uid| cached.object.metadata.uid_str() == uid);
+        let object = cached.object(id);
+        let is_same = uid.is_none_or(|uid| object.metadata.uid_str() == uid);
         if !is_same || (is_new && cached.read_at.elapsed() >= FRESH) {
             return None;
         }
         cached.need_for(first_owner);
-        Some(Arc::clone(&cached.object))
+        Some(object)
     }
 
     async fn get(&self, resource: &ResourceKind, wanted: &Wanted<'_>) -> Result<OwnerObject, Error> {
@@ -253,8 +228,8 @@ impl Reader {
     /// The first owners of the pods that need an object whose cached state passes the test.
     pub fn first_owners(&self, is_wanted: impl Fn(&OwnerObject) -> bool) -> BTreeSet<String> {
         let cache = self.cache.lock();
-        let wanted = cache.values().filter(|cached| is_wanted(&cached.object));
-        wanted.flat_map(|cached| cached.first_owners.iter().map(|uid| uid.to_string())).collect()
+        let wanted = cache.iter().filter(|(id, cached)| is_wanted(&cached.object(id)));
+        wanted.flat_map(|(_, cached)| cached.first_owners.iter().map(ToString::to_string)).collect()
     }
 
     /// Waits until a watch shows that a cached object changed.
@@ -277,11 +252,8 @@ impl Reader {
     async fn read_again(&self, ids: impl IntoIterator<Item = Id>) -> BTreeSet<String> {
         let mut changed = BTreeSet::new();
         for id in ids {
-            let Some((resource, before)) = self
-                .cache
-                .lock()
-                .get(&id)
-                .map(|cached| (Arc::clone(&cached.resource), Arc::clone(&cached.object)))
+            let Some((resource, before)) =
+                self.cache.lock().get(&id).map(|cached| (Arc::clone(&cached.resource), cached.object(&id)))
             else {
                 continue;
             };
@@ -296,14 +268,14 @@ impl Reader {
             match read {
                 Ok(object) if is_equal(&object, &before) => {
                     // Events are compared with the metadata of the last read.
-                    cached.object = Arc::new(object);
+                    cached.set(&Arc::new(object));
                     (cached.read_at, cached.is_outdated) = (now, false);
                 }
                 Ok(object) => {
-                    cached.object = Arc::new(object);
+                    cached.set(&Arc::new(object));
                     (cached.read_at, cached.is_outdated) = (now, false);
                     cached.interval = INTERVAL_MIN;
-                    changed.extend(cached.first_owners.iter().map(|uid| uid.to_string()));
+                    changed.extend(cached.first_owners.iter().map(ToString::to_string));
                 }
                 // The pods of a deleted owner are about to go; until then they keep their group.
                 Err(Error::Gone { .. }) => {
@@ -338,7 +310,7 @@ impl Reader {
             if cached.first_owners.is_empty() {
                 return false;
             }
-            if !cached.is_outdated && self.watches.shows_changes_of(cached) {
+            if !cached.is_outdated && self.watches.shows_changes_of(&cached.resource, &cached.object(id)) {
                 cached.next_at = now + INTERVAL_MAX;
             } else {
                 due.push((cached.next_at, id.clone()));

@@ -25,7 +25,6 @@ pub(crate) struct StoredPod {
     resource_version: Box<str>,
     common: Arc<OfPods>,
     node: Option<Text>,
-    phase: Option<Text>,
     /// What few pods have.
     rare: Option<Box<Rare>>,
 }
@@ -56,6 +55,7 @@ impl From<PodSummary> for StoredPod {
             owners: pool.owners(metadata.owner_references),
             scheduler: spec.scheduler_name.map(|text| pool.text(&text)),
             priority_class: spec.priority_class_name.map(|text| pool.text(&text)),
+            phase: status.phase.map(|text| pool.text(&text)),
         };
         Self {
             key: pool.key(metadata.namespace, metadata.name),
@@ -63,7 +63,6 @@ impl From<PodSummary> for StoredPod {
             resource_version: metadata.resource_version.unwrap_or_default().into(),
             common: pool.of_pods(common),
             node: spec.node_name.map(|text| pool.text(&text)),
-            phase: status.phase.map(|text| pool.text(&text)),
             rare: has_rare.then(|| Box::new(rare)),
         }
     }
@@ -115,7 +114,7 @@ impl StoredPod {
     pub(crate) fn is_ending(&self) -> bool {
         // Whether it was a launcher counts only where it is deleted.
         self.rare.is_some() && plan::is_ending(&self.summary())
-            || self.phase.as_deref().is_some_and(kai_object::is_terminal_phase)
+            || self.common.phase.as_deref().is_some_and(kai_object::is_terminal_phase)
     }
 
     /// The pod for a rule.
@@ -142,7 +141,7 @@ impl StoredPod {
                 scheduling_group: rare.and_then(|rare| rare.group.clone()),
                 resource_claims: rare.map(|rare| rare.claims.clone()).unwrap_or_default(),
             },
-            status: PodStatusSummary { phase: text(&self.phase) },
+            status: PodStatusSummary { phase: text(&common.phase) },
         }
     }
 }
@@ -191,13 +190,11 @@ mod tests {
                 bytes.texts(&of.labels);
                 bytes.texts(&of.annotations);
                 bytes.owners(&of.owners);
-                for text in [&of.scheduler, &of.priority_class].into_iter().flatten() {
+                for text in [&of.scheduler, &of.priority_class, &of.phase].into_iter().flatten() {
                     bytes.add(text);
                 }
             }
-            for text in [&pod.node, &pod.phase].into_iter().flatten() {
-                bytes.add(text);
-            }
+            pod.node.iter().for_each(|text| _ = bytes.add(text));
         }
         bytes.total
     }

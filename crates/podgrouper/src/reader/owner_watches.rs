@@ -7,7 +7,7 @@
 //! Labels, annotations and owners are in the metadata, and a change of the spec shows in the generation. A change of the status
 //! shows nowhere, so that kinds whose rule reads it are read at intervals too.
 
-use super::{Cached, INTERVAL_MAX, Id, Reader, full_name, is_status_read};
+use super::{INTERVAL_MAX, Id, Reader, full_name, is_status_read};
 use crate::objects::{MetaExt, OwnerObject, key_of};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
@@ -112,10 +112,10 @@ impl OwnerWatches {
     }
 
     /// Whether every change of an object that rules read is delivered.
-    pub(super) fn shows_changes_of(&self, cached: &Cached) -> bool {
-        cached.object.metadata.generation.is_some()
-            && !is_status_read(&cached.object)
-            && self.kinds.lock().get(&*cached.resource) == Some(&State::Listed)
+    pub(super) fn shows_changes_of(&self, kind: &ResourceKind, object: &OwnerObject) -> bool {
+        object.metadata.generation.is_some()
+            && !is_status_read(object)
+            && self.kinds.lock().get(kind) == Some(&State::Listed)
     }
 
     /// Waits until an object has changed.
@@ -210,12 +210,12 @@ impl Reader {
             objects.into_iter().map(|object| (object.key, object.fingerprint)).collect();
         let cache = self.cache.lock();
         let of_kind = cache.iter().filter(|(_, cached)| *cached.resource == *kind);
-        let differs = |cached: &Cached| {
-            let metadata = &cached.object.metadata;
+        let differs = |object: &OwnerObject| {
+            let metadata = &object.metadata;
             listed.get(&key_of(metadata)) != Some(&fingerprint(metadata))
         };
         let changed: Vec<Id> =
-            of_kind.filter(|(_, cached)| differs(cached)).map(|(id, _)| id.clone()).collect();
+            of_kind.filter(|(id, cached)| differs(&cached.object(id))).map(|(id, _)| id.clone()).collect();
         drop(cache);
         self.watches.note_changed(changed);
     }
@@ -225,7 +225,7 @@ impl Reader {
         if let Some(observed) = self.watches.first_reads.lock().get_mut(&id) {
             *observed = Some(object.fingerprint);
         }
-        let cached = self.cache.lock().get(&id).map(|cached| fingerprint(&cached.object.metadata));
+        let cached = self.cache.lock().get(&id).map(|cached| fingerprint(&cached.object(&id).metadata));
         if cached.is_some_and(|cached| cached != object.fingerprint) {
             self.watches.note_changed([id]);
         }
