@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Queue, priority, minimum and placement constraints of a pod group. Fields follow KAI's `PodGroupSpec`.
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "scheduling.run.ai",
     version = "v2alpha2",
@@ -78,7 +78,7 @@ pub enum Preemptibility {
 }
 
 /// Where pods must or should be together, in terms of a `Topology`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologyConstraint {
     /// Name of the topology; without it the constraint has no effect.
@@ -93,7 +93,7 @@ pub struct TopologyConstraint {
 }
 
 /// A subset of the pods of a group.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SubGroup {
     /// Unique in the group; pods name it in a label.

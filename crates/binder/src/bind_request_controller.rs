@@ -78,7 +78,7 @@ impl Controller for BindRequestController {
     fn watches(&self) -> Vec<Watch<Self>> {
         vec![
             Watch::of::<StoredRequest>(ResourceKind::of::<BindRequest>(), |_, _, request| {
-                vec![request.key()]
+                vec![Arc::new(request.key())]
             }),
             // These trigger nothing, but an attempt reads them: it waits for the first list.
             Watch::typed::<Pod>(|_, _, _| Vec::new()),

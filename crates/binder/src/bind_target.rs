@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kai_api::{BindRequest, BindRequestSpec, BindRequestStatus};
 use kai_runtime::Key;
-use kai_runtime::informer::store::Identity;
+use kai_runtime::informer::store::{Identity, ObjectKey};
 use kube::ResourceExt as _;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -88,16 +88,18 @@ impl StoredRequest {
     pub(crate) fn identity(&self) -> Identity<'_> {
         let ObjectMeta { namespace, name, uid, resource_version, .. } = &self.metadata;
         Identity {
-            namespace: namespace.as_deref().unwrap_or_default(),
-            name: name.as_deref().unwrap_or_default(),
+            key: ObjectKey::Parts {
+                namespace: namespace.as_deref().unwrap_or_default(),
+                name: name.as_deref().unwrap_or_default(),
+            },
             uid: uid.as_deref().unwrap_or_default(),
             resource_version: resource_version.as_deref().unwrap_or_default(),
         }
     }
 
     pub(crate) fn key(&self) -> Key {
-        let identity = self.identity();
-        Key::new(identity.namespace, identity.name)
+        let ObjectMeta { namespace, name, .. } = &self.metadata;
+        Key::new(namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default())
     }
 
     /// The GPU groups that the request selects; none for an invalid request, which is never bound.

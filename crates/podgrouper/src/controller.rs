@@ -10,17 +10,18 @@ use crate::error::Error;
 use crate::implicit;
 use crate::informer_view::{BY_GROUP, BY_OWNER, InformerView, assigned_group, informers};
 use crate::keyed_locks::KeyedLocks;
-use crate::objects::{MetaExt, PodSummary, StoredGroup, is_assigned_without_owners, key_of};
+use crate::objects::{MetaExt, PodSummary, is_assigned_without_owners, key_of};
 use crate::options::Options;
 use crate::owner_chain;
 use crate::plan::{self, Inputs};
 use crate::reader::Reader;
+use crate::stored_group::StoredGroup;
 use crate::stored_pod::StoredPod;
 use crate::workload::Desired;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kai_api::PodGroup;
-use kai_api::well_known::{annotation, label};
+use kai_api::well_known::label;
 use kai_runtime::api::{self, Part};
 use kai_runtime::controller::{self, Action, Context, Controller, Watch};
 use kai_runtime::event::{Event, EventType, Recorder, Regarding};
@@ -31,7 +32,6 @@ use kai_runtime::work_queue::WorkQueue;
 use kai_runtime::{Key, ResourceKind};
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHasher};
-use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -114,8 +114,7 @@ impl Controller for Grouper {
             Watch::of(POD, |_: &Self, _, pod: &StoredPod| vec![pod.key()]),
             Watch::of(ResourceKind::of::<PodGroup>(), |_, informers, group: &StoredGroup| {
                 // One pod that runs or waits is enough to restore a group.
-                let key = key_of(&group.metadata).to_string();
-                let pods = informers.store::<StoredPod>().by_index(BY_GROUP, &key);
+                let pods = informers.store::<StoredPod>().by_index(BY_GROUP, &group.key().to_string());
                 let live = pods.iter().find(|pod| !pod.is_ending());
                 live.map(|pod| pod.key()).into_iter().collect()
             }),
@@ -205,9 +204,9 @@ impl Grouper {
     }
 
     /// The pods below these first owners; they are computed anew.
-    fn pods_of(&self, informers: &Informers, first_owners: &BTreeSet<String>) -> Vec<Key> {
+    fn pods_of(&self, informers: &Informers, first_owners: &BTreeSet<String>) -> Vec<Arc<Key>> {
         let pods = informers.store::<StoredPod>();
-        let keys: Vec<Key> =
+        let keys: Vec<Arc<Key>> =
             first_owners.iter().flat_map(|uid| pods.by_index(BY_OWNER, uid)).map(|pod| pod.key()).collect();
         let mut reconciled = self.reconciled.lock();
         for key in &keys {
@@ -217,7 +216,7 @@ impl Grouper {
     }
 
     /// The pods whose group may get this priority class, or lose it. Classes rarely change, so all pods are looked at.
-    fn of_priority_class(&self, informers: &Informers, class: &str) -> Vec<Key> {
+    fn of_priority_class(&self, informers: &Informers, class: &str) -> Vec<Arc<Key>> {
         let is_default = self.defaults(informers).names_class(class);
         let mut owners = self
             .reader
@@ -342,9 +341,7 @@ impl Grouper {
         if stored.is_some() && desired.is_shared {
             return Ok(false);
         }
-        let mut known = stored.as_ref().and_then(|group| {
-            Some(PodGroup { metadata: group.metadata.clone(), spec: group.spec.clone()?, status: None })
-        });
+        let mut known = stored.as_ref().and_then(|group| group.to_pod_group());
         if stored.is_none() {
             match context.api.create(&apply::new_group(desired)).await {
                 Ok(created) => {
@@ -466,27 +463,26 @@ fn is_responsible(options: &Options, informers: &Informers, pod: &PodSummary) ->
     plan::is_responsible(options, pod, labels)
 }
 
-/// A hash of what grouping reads of a pod and its group. Annotations that the scheduler writes are not read.
+/// A hash of what grouping reads of a pod and its group.
 fn fingerprint(informers: &Informers, pod: &PodSummary) -> u64 {
-    const NOT_READ: [&str; 3] = [annotation::STALE_SINCE, annotation::LAST_START, annotation::LAST_EVICTION];
     let mut hasher = FxHasher::default();
     let metadata = &pod.metadata;
     (&metadata.uid, &metadata.labels, &metadata.annotations, &pod.spec.priority_class_name).hash(&mut hasher);
-    hash_json(&(&metadata.owner_references, &pod.spec.scheduling_group), &mut hasher);
+    for of in metadata.owners() {
+        (&of.api_version, &of.kind, &of.name, &of.uid, of.controller, of.block_owner_deletion)
+            .hash(&mut hasher);
+    }
+    if let Some(group) = &pod.spec.scheduling_group {
+        // It has string keys, so serialisation cannot fail.
+        hasher.write(&serde_json::to_vec(group).unwrap_or_default());
+    }
     plan::is_leaving_launcher(pod).hash(&mut hasher);
     if metadata.label(label::LWS_WORKER_INDEX) == Some("0") {
         // The group of a leader that starts alone grows when it has a node.
         pod.spec.node_name.is_some().hash(&mut hasher);
     }
     if let Some(group) = assigned_group(pod).and_then(|key| informers.get::<StoredGroup>(&key)) {
-        let metadata = &group.metadata;
-        (&metadata.uid, &metadata.labels).hash(&mut hasher);
-        hash_json(&metadata.owner_references, &mut hasher);
-        hash_json(&group.spec, &mut hasher);
-        let annotations = metadata.annotations.iter().flatten();
-        annotations
-            .filter(|(name, _)| !NOT_READ.contains(&name.as_str()))
-            .for_each(|of| of.hash(&mut hasher));
+        group.hash_read(&mut hasher);
     }
     hasher.finish()
 }
@@ -495,10 +491,4 @@ fn hash_of(key: &Key) -> u64 {
     let mut hasher = FxHasher::default();
     key.hash(&mut hasher);
     hasher.finish()
-}
-
-/// Hashes a value whose type has no `Hash`.
-fn hash_json(value: &impl Serialize, hasher: &mut FxHasher) {
-    // Metadata and specs have string keys, so serialisation cannot fail.
-    hasher.write(&serde_json::to_vec(value).unwrap_or_default());
 }

@@ -1,8 +1,9 @@
 //! The informers of the pod grouper, and what the rules see of their stores.
 
 use crate::cluster::{ClusterView, StoredGroupView};
-use crate::objects::{MetaExt, PodSummary, StoredGroup, group_identity, trim_group, trim_to_identity};
+use crate::objects::{MetaExt, PodSummary, trim_to_identity};
 use crate::options::Options;
+use crate::stored_group::StoredGroup;
 use crate::stored_pod::StoredPod;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
@@ -40,11 +41,11 @@ pub(crate) fn informers(options: &Options) -> Informers {
                     SEARCHED.iter().filter_map(of).collect()
                 }),
         )
-        .with(Informer::partial(ResourceKind::of::<PodGroup>(), group_identity).trim(trim_group).index(
+        .with(Informer::partial(ResourceKind::of::<PodGroup>(), StoredGroup::identity).index(
             BY_BASE,
             |group: &StoredGroup| {
-                let base = base_of(group.metadata.name_str());
-                base.map(|base| format!("{}/{base}", group.metadata.namespace_str())).into_iter().collect()
+                let Key { namespace, name } = group.key();
+                base_of(name).map(|base| format!("{namespace}/{base}")).into_iter().collect()
             },
         ))
         .with(Informer::<PriorityClass>::metadata().trim(|class| {
@@ -118,7 +119,7 @@ impl ClusterView for InformerView<'_> {
         let groups = self.0.store::<StoredGroup>().by_index(BY_BASE, &format!("{namespace}/{base}"));
         let is_named =
             |name: &str| name.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
-        groups.iter().filter(|group| is_named(group.metadata.name_str())).map(|group| view(group)).collect()
+        groups.iter().filter(|group| is_named(&group.key().name)).map(|group| view(group)).collect()
     }
 
     fn pods_labelled(&self, namespace: &str, key: &str, value: &str) -> Vec<Arc<PodSummary>> {
@@ -129,8 +130,8 @@ impl ClusterView for InformerView<'_> {
 
 fn view(group: &StoredGroup) -> StoredGroupView {
     StoredGroupView {
-        owner_kind: group.metadata.owners().first().map(|owner| owner.kind.clone()),
-        has_sub_groups: StoredGroupView::has_sub_groups(group.spec.as_ref()),
+        owner_kind: group.owner_kind().map(str::to_owned),
+        has_sub_groups: StoredGroupView::has_sub_groups(group.spec()),
     }
 }
 

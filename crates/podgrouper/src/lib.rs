@@ -30,6 +30,8 @@ mod implicit;
 mod informer_view;
 mod keyed_locks;
 mod kind;
+mod pool;
+mod stored_group;
 mod stored_pod;
 
 pub use controller::run;

@@ -5,9 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kai_api::pod::Empty;
 use kai_api::value::List;
 use kai_api::well_known::{annotation, label};
-use kai_api::{PodGroup, PodGroupSpec};
 use kai_runtime::Key;
-use kai_runtime::informer::store::Identity;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -51,21 +49,6 @@ impl From<Pod> for PodSummary {
             },
             status: PodStatusSummary { phase: pod.status.and_then(|status| status.phase) },
         }
-    }
-}
-
-/// A stored pod group.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub(crate) struct StoredGroup {
-    pub(crate) metadata: ObjectMeta,
-    /// None where it was trimmed; it is never replaced by a default.
-    pub(crate) spec: Option<PodGroupSpec>,
-}
-
-impl From<PodGroup> for StoredGroup {
-    fn from(group: PodGroup) -> Self {
-        Self { metadata: group.metadata, spec: Some(group.spec) }
     }
 }
 
@@ -132,16 +115,6 @@ pub(crate) fn key_of(metadata: &ObjectMeta) -> Key {
     Key::new(metadata.namespace_str(), metadata.name_str())
 }
 
-pub(crate) fn group_identity(group: &StoredGroup) -> Identity<'_> {
-    let metadata = &group.metadata;
-    Identity {
-        namespace: metadata.namespace_str(),
-        name: metadata.name_str(),
-        uid: metadata.uid_str(),
-        resource_version: metadata.resource_version.as_deref().unwrap_or_default(),
-    }
-}
-
 /// Whether a pod without owners is assigned to a group: nothing is left to do, unless that group is deleted. An empty name
 /// assigns it to none.
 pub(crate) fn is_assigned_without_owners(pod: &PodSummary) -> bool {
@@ -192,15 +165,5 @@ pub(crate) fn trim_pod(pod: &mut PodSummary) {
             group.map(|group| [(annotation::POD_GROUP.to_owned(), group)].into_iter().collect());
         pod.spec = PodSpecSummary::default();
         pod.status = PodStatusSummary::default();
-    }
-}
-
-/// The group of a pod without owners is not compared again once the pod is assigned, so only its identity is stored.
-pub(crate) fn trim_group(group: &mut StoredGroup) {
-    trim_metadata(&mut group.metadata);
-    let of_pod = |top: &str| top.ends_with("\nkind: Pod\n");
-    if group.metadata.annotation(annotation::TOP_OWNER).is_some_and(of_pod) {
-        trim_to_identity(&mut group.metadata);
-        group.spec = None;
     }
 }

@@ -4,6 +4,7 @@
 //! no watch shows all changes, it is read at intervals that grow while it does not change. Refusals are remembered for a few
 //! seconds, so that a gang of thousands of pods does not ask thousands of times.
 
+mod cached;
 mod owner_watches;
 
 use crate::keyed_locks::KeyedLocks;
@@ -11,6 +12,8 @@ use crate::kind::karta;
 use crate::objects::{MetaExt, OwnerObject, key_of};
 use crate::owner_chain::Error;
 use crate::plan::{ReadFor, Source, Wanted};
+use crate::pool::{Text, pool};
+use cached::Cached;
 use kai_api::Topology;
 use kai_runtime::api::{self, Api};
 use kai_runtime::event::{Event, EventType, Recorder, Regarding};
@@ -64,18 +67,24 @@ impl std::fmt::Debug for Reader {
 }
 
 /// Identifies a cached object by what refers to it.
-type Id = (String, String, String, String);
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Id {
+    namespace: Text,
+    api_version: Text,
+    kind: Text,
+    name: Text,
+}
 
-struct Cached {
-    object: Arc<OwnerObject>,
-    resource: ResourceKind,
-    read_at: Instant,
-    next_at: Instant,
-    interval: Duration,
-    /// Whether it changed and could not be read since.
-    is_outdated: bool,
-    /// Uids of the first owners of the pods that need the object.
-    first_owners: BTreeSet<String>,
+impl Id {
+    fn new(namespace: &str, api_version: &str, kind: &str, name: &str) -> Self {
+        let mut pool = pool();
+        Self {
+            namespace: pool.text(namespace),
+            api_version: pool.text(api_version),
+            kind: pool.text(kind),
+            name: pool.text(name),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -137,7 +146,7 @@ impl Reader {
     ) -> Result<Arc<OwnerObject>, Error> {
         let first_owner = read_for.first_owner;
         let Wanted { namespace, api_version, kind, name, uid } = *wanted;
-        let id = (namespace.to_owned(), api_version.to_owned(), kind.to_owned(), name.to_owned());
+        let id = Id::new(namespace, api_version, kind, name);
         if let Some(cached) = self.cached(&id, uid, read_for) {
             return Ok(cached);
         }
@@ -160,18 +169,10 @@ impl Reader {
         self.watches.want(&resource);
         let mut cache = self.cache.lock();
         first_read.end(&object);
-        let cached = cache.entry(id).or_insert_with(|| Cached {
-            object: Arc::clone(&object),
-            resource,
-            read_at: now,
-            next_at: now,
-            interval: INTERVAL_MIN,
-            is_outdated: false,
-            first_owners: BTreeSet::new(),
-        });
-        cached.object = Arc::clone(&object);
+        let cached = cache.entry(id).or_insert_with(|| Cached::new(&object, resource, now));
+        cached.set(&object);
         (cached.read_at, cached.next_at, cached.interval) = (now, now + INTERVAL_MIN, INTERVAL_MIN);
-        cached.first_owners.insert(first_owner.to_owned());
+        cached.need_for(first_owner);
         Ok(object)
     }
 
@@ -180,14 +181,13 @@ impl Reader {
         let ReadFor { first_owner, is_new } = read_for;
         let mut cache = self.cache.lock();
         let cached = cache.get_mut(id)?;
-        let is_same = uid.is_none_or(|uid| cached.object.metadata.uid_str() == uid);
+        let object = cached.object(id);
+        let is_same = uid.is_none_or(|uid| object.metadata.uid_str() == uid);
         if !is_same || (is_new && cached.read_at.elapsed() >= FRESH) {
             return None;
         }
-        if !cached.first_owners.contains(first_owner) {
-            cached.first_owners.insert(first_owner.to_owned());
-        }
-        Some(Arc::clone(&cached.object))
+        cached.need_for(first_owner);
+        Some(object)
     }
 
     async fn get(&self, resource: &ResourceKind, wanted: &Wanted<'_>) -> Result<OwnerObject, Error> {
@@ -228,8 +228,8 @@ impl Reader {
     /// The first owners of the pods that need an object whose cached state passes the test.
     pub fn first_owners(&self, is_wanted: impl Fn(&OwnerObject) -> bool) -> BTreeSet<String> {
         let cache = self.cache.lock();
-        let wanted = cache.values().filter(|cached| is_wanted(&cached.object));
-        wanted.flat_map(|cached| cached.first_owners.iter().cloned()).collect()
+        let wanted = cache.iter().filter(|(id, cached)| is_wanted(&cached.object(id)));
+        wanted.flat_map(|(_, cached)| cached.first_owners.iter().map(ToString::to_string)).collect()
     }
 
     /// Waits until a watch shows that a cached object changed.
@@ -252,15 +252,13 @@ impl Reader {
     async fn read_again(&self, ids: impl IntoIterator<Item = Id>) -> BTreeSet<String> {
         let mut changed = BTreeSet::new();
         for id in ids {
-            let Some((resource, before)) = self
-                .cache
-                .lock()
-                .get(&id)
-                .map(|cached| (cached.resource.clone(), Arc::clone(&cached.object)))
+            let Some((resource, before)) =
+                self.cache.lock().get(&id).map(|cached| (Arc::clone(&cached.resource), cached.object(&id)))
             else {
                 continue;
             };
-            let wanted = Wanted { namespace: &id.0, api_version: &id.1, kind: &id.2, name: &id.3, uid: None };
+            let Id { namespace, api_version, kind, name } = &id;
+            let wanted = Wanted { namespace, api_version, kind, name, uid: None };
             let read = self.get(&resource, &wanted).await;
             let mut cache = self.cache.lock();
             let many = Duration::from_secs((cache.len() / READS_PER_SECOND) as u64);
@@ -270,14 +268,14 @@ impl Reader {
             match read {
                 Ok(object) if is_equal(&object, &before) => {
                     // Events are compared with the metadata of the last read.
-                    cached.object = Arc::new(object);
+                    cached.set(&Arc::new(object));
                     (cached.read_at, cached.is_outdated) = (now, false);
                 }
                 Ok(object) => {
-                    cached.object = Arc::new(object);
+                    cached.set(&Arc::new(object));
                     (cached.read_at, cached.is_outdated) = (now, false);
                     cached.interval = INTERVAL_MIN;
-                    changed.extend(cached.first_owners.iter().cloned());
+                    changed.extend(cached.first_owners.iter().map(ToString::to_string));
                 }
                 // The pods of a deleted owner are about to go; until then they keep their group.
                 Err(Error::Gone { .. }) => {
@@ -312,7 +310,7 @@ impl Reader {
             if cached.first_owners.is_empty() {
                 return false;
             }
-            if !cached.is_outdated && self.watches.shows_changes_of(cached) {
+            if !cached.is_outdated && self.watches.shows_changes_of(&cached.resource, &cached.object(id)) {
                 cached.next_at = now + INTERVAL_MAX;
             } else {
                 due.push((cached.next_at, id.clone()));
@@ -462,25 +460,25 @@ type Kartas = BTreeMap<(String, String, String), (Instant, Vec<Arc<OwnerObject>>
 /// The resources of kinds, cached from discovery.
 #[derive(Debug, Default)]
 struct Resources {
-    known: Mutex<BTreeMap<(String, String), ResourceKind>>,
+    known: Mutex<BTreeMap<(String, String), Arc<ResourceKind>>>,
     kartas: Mutex<Kartas>,
     topologies: Mutex<Option<(Instant, Vec<Arc<OwnerObject>>)>>,
 }
 
 impl Resources {
-    async fn find(&self, api: &Api, api_version: &str, kind: &str) -> api::Result<Option<ResourceKind>> {
+    async fn find(&self, api: &Api, api_version: &str, kind: &str) -> api::Result<Option<Arc<ResourceKind>>> {
         let wanted = (api_version.to_owned(), kind.to_owned());
         if let Some(known) = self.known.lock().get(&wanted) {
-            return Ok(Some(known.clone()));
+            return Ok(Some(Arc::clone(known)));
         }
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let listed = match api.send("GET", &group_path(group, version), None).await {
             Err(error) if error.is_not_found() => return Ok(None),
             listed => listed?,
         };
-        let found = described(&listed, api_version, kind);
+        let found = described(&listed, api_version, kind).map(Arc::new);
         if let Some(found) = &found {
-            self.known.lock().insert(wanted, found.clone());
+            self.known.lock().insert(wanted, Arc::clone(found));
         }
         Ok(found)
     }
@@ -510,14 +508,11 @@ mod tests {
     #[test]
     fn objects_that_are_due_longest_are_read_first() {
         let now = Instant::now();
-        let id = |name: String| (name, String::new(), String::new(), String::new());
+        let id = |name: String| Id::new("", "", "", &name);
         let at = |number: usize| now + Duration::from_secs(1000 - number as u64);
         let due = (0..READS_MAX + 50).map(|number| (at(number), id(format!("{number:03}")))).collect();
         let read = longest_due(due);
-        assert_eq!(
-            (read.len(), read[0].0.as_str(), read[READS_MAX - 1].0.as_str()),
-            (READS_MAX, "149", "050")
-        );
+        assert_eq!((read.len(), &*read[0].name, &*read[READS_MAX - 1].name), (READS_MAX, "149", "050"));
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl Controller for Simulated {
     fn watches(&self) -> Vec<Watch<Self>> {
         vec![Watch::typed::<Pod>(|controller, _, pod| {
             let key = kai_runtime::key_of_typed(pod);
-            if key.namespace == controller.namespace { vec![key] } else { Vec::new() }
+            if key.namespace == controller.namespace { vec![Arc::new(key)] } else { Vec::new() }
         })]
     }
 

@@ -93,7 +93,7 @@ impl<C: Send + Sync + 'static> Watch<C> {
     /// Watches the store of a type that watches this kind.
     pub fn of<T: Send + Sync + 'static>(
         kind: ResourceKind,
-        map_to_keys: fn(&C, &Informers, &T) -> Vec<Key>,
+        map_to_keys: fn(&C, &Informers, &T) -> Vec<Arc<Key>>,
     ) -> Self {
         Self {
             kind,
@@ -122,7 +122,7 @@ impl<C: Send + Sync + 'static> Watch<C> {
     }
 
     /// Watches whole typed objects.
-    pub fn typed<T: ApiObject>(map_to_keys: fn(&C, &Informers, &T) -> Vec<Key>) -> Self {
+    pub fn typed<T: ApiObject>(map_to_keys: fn(&C, &Informers, &T) -> Vec<Arc<Key>>) -> Self {
         Self::of(ResourceKind::of::<T>(), map_to_keys)
     }
 }

@@ -20,7 +20,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 pub use store::{Handler, Subscription};
-use store::{Identity, IdentityFn, IndexFn, Store};
+use store::{Identity, IdentityFn, IndexFn, ObjectKey, Store};
 use tokio::task::JoinSet;
 
 /// How an informer feeds its store.
@@ -44,8 +44,10 @@ impl<T: ApiObject> Informer<T> {
             identity: |object| {
                 let meta = object.meta();
                 Identity {
-                    namespace: meta.namespace.as_deref().unwrap_or_default(),
-                    name: meta.name.as_deref().unwrap_or_default(),
+                    key: ObjectKey::Parts {
+                        namespace: meta.namespace.as_deref().unwrap_or_default(),
+                        name: meta.name.as_deref().unwrap_or_default(),
+                    },
                     uid: meta.uid.as_deref().unwrap_or_default(),
                     resource_version: meta.resource_version.as_deref().unwrap_or_default(),
                 }
@@ -117,8 +119,7 @@ impl Informer<Value> {
         Self {
             source: Source::all(kind),
             identity: |object| Identity {
-                namespace: object::namespace(object),
-                name: object::name(object),
+                key: ObjectKey::Parts { namespace: object::namespace(object), name: object::name(object) },
                 uid: object::uid(object),
                 resource_version: object::meta_str(object, "resourceVersion"),
             },
@@ -460,6 +461,20 @@ mod tests {
         assert!(!Arc::ptr_eq(&stored, &pods.share(again)), "another object of the same name");
         pods.handle(WatchEvent::Listed(vec![pod(5, "n1")], 9));
         assert!(Arc::ptr_eq(&stored, &pods.list()[0]));
+    }
+
+    #[test]
+    fn store_and_indices_use_the_key_that_the_object_holds() {
+        struct Held(Arc<Key>);
+        let identity: IdentityFn<Held> =
+            |object| Identity { key: ObjectKey::Shared(&object.0), uid: "u1", resource_version: "5" };
+        let store = Store::new("pods", identity, |_| (), vec![("all", |_| vec!["all".to_owned()])]);
+        let key = Arc::new(Key::new("x", "a"));
+        store.handle(WatchEvent::Listed(vec![Held(Arc::clone(&key))], 7));
+        assert_eq!(Arc::strong_count(&key), 4, "here, in the object, in the store and in its index");
+        assert_eq!((store.list().len(), store.in_namespace("x").len()), (1, 1));
+        store.handle(WatchEvent::Listed(Vec::new(), 9));
+        assert_eq!((Arc::strong_count(&key), store.by_index("all", "all").len()), (1, 0));
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Controller for GpuGroupController {
     }
 }
 
-fn keys<'a>(groups: impl IntoIterator<Item = &'a str>) -> Vec<Key> {
+fn keys<'a>(groups: impl IntoIterator<Item = &'a str>) -> Vec<Arc<Key>> {
     let groups: BTreeSet<&str> = groups.into_iter().collect();
-    groups.into_iter().map(|group| Key::new("", group)).collect()
+    groups.into_iter().map(|group| Arc::new(Key::new("", group))).collect()
 }

@@ -7,7 +7,7 @@
 //! Labels, annotations and owners are in the metadata, and a change of the spec shows in the generation. A change of the status
 //! shows nowhere, so that kinds whose rule reads it are read at intervals too.
 
-use super::{Cached, INTERVAL_MAX, Id, Reader, full_name, is_status_read};
+use super::{INTERVAL_MAX, Id, Reader, full_name, is_status_read};
 use crate::objects::{MetaExt, OwnerObject, key_of};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
@@ -112,10 +112,10 @@ impl OwnerWatches {
     }
 
     /// Whether every change of an object that rules read is delivered.
-    pub(super) fn shows_changes_of(&self, cached: &Cached) -> bool {
-        cached.object.metadata.generation.is_some()
-            && !is_status_read(&cached.object)
-            && self.kinds.lock().get(&cached.resource) == Some(&State::Listed)
+    pub(super) fn shows_changes_of(&self, kind: &ResourceKind, object: &OwnerObject) -> bool {
+        object.metadata.generation.is_some()
+            && !is_status_read(object)
+            && self.kinds.lock().get(kind) == Some(&State::Listed)
     }
 
     /// Waits until an object has changed.
@@ -178,7 +178,7 @@ impl Reader {
     async fn until_unused(&self, kind: &ResourceKind) {
         loop {
             tokio::time::sleep(INTERVAL_MAX).await;
-            if !self.cache.lock().values().any(|cached| cached.resource == *kind) {
+            if !self.cache.lock().values().any(|cached| *cached.resource == *kind) {
                 return;
             }
         }
@@ -192,13 +192,13 @@ impl Reader {
             }
             WatchEvent::Applied(object) => self.observe_object(kind, &object),
             WatchEvent::Deleted(Observed { key, .. }) => {
-                let id = id_of(kind, key);
+                let id = id_of(kind, &key);
                 if self.cache.lock().contains_key(&id) {
                     self.watches.note_changed([id]);
                 }
             }
             // Metadata that does not deserialise.
-            WatchEvent::Invalid(object) => self.watches.note_changed([id_of(kind, object.key)]),
+            WatchEvent::Invalid(object) => self.watches.note_changed([id_of(kind, &object.key)]),
             WatchEvent::Denied => {
                 self.watches.kinds.lock().insert(kind.clone(), State::Denied);
             }
@@ -209,23 +209,23 @@ impl Reader {
         let listed: BTreeMap<Key, u64> =
             objects.into_iter().map(|object| (object.key, object.fingerprint)).collect();
         let cache = self.cache.lock();
-        let of_kind = cache.iter().filter(|(_, cached)| cached.resource == *kind);
-        let differs = |cached: &Cached| {
-            let metadata = &cached.object.metadata;
+        let of_kind = cache.iter().filter(|(_, cached)| *cached.resource == *kind);
+        let differs = |object: &OwnerObject| {
+            let metadata = &object.metadata;
             listed.get(&key_of(metadata)) != Some(&fingerprint(metadata))
         };
         let changed: Vec<Id> =
-            of_kind.filter(|(_, cached)| differs(cached)).map(|(id, _)| id.clone()).collect();
+            of_kind.filter(|(id, cached)| differs(&cached.object(id))).map(|(id, _)| id.clone()).collect();
         drop(cache);
         self.watches.note_changed(changed);
     }
 
     fn observe_object(&self, kind: &ResourceKind, object: &Observed) {
-        let id = id_of(kind, object.key.clone());
+        let id = id_of(kind, &object.key);
         if let Some(observed) = self.watches.first_reads.lock().get_mut(&id) {
             *observed = Some(object.fingerprint);
         }
-        let cached = self.cache.lock().get(&id).map(|cached| fingerprint(&cached.object.metadata));
+        let cached = self.cache.lock().get(&id).map(|cached| fingerprint(&cached.object(&id).metadata));
         if cached.is_some_and(|cached| cached != object.fingerprint) {
             self.watches.note_changed([id]);
         }
@@ -233,8 +233,8 @@ impl Reader {
 }
 
 /// How the cache identifies an object of a kind.
-fn id_of(kind: &ResourceKind, key: Key) -> Id {
-    (key.namespace, kind.api_version(), kind.kind.to_string(), key.name)
+fn id_of(kind: &ResourceKind, key: &Key) -> Id {
+    Id::new(&key.namespace, &kind.api_version(), &kind.kind, &key.name)
 }
 
 #[cfg(test)]
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn object_that_changes_during_its_first_read_is_read_again() {
-        let id = ("a".to_owned(), "batch/v1".to_owned(), "Job".to_owned(), "train".to_owned());
+        let id = Id::new("a", "batch/v1", "Job", "train");
         for (generation, changed) in [(1, BTreeSet::new()), (2, BTreeSet::from([id.clone()]))] {
             let watches = OwnerWatches::default();
             let read = watches.first_read(&id);

@@ -25,19 +25,45 @@ pub type IndexFn<T> = fn(&T) -> Vec<String>;
 /// What identifies a state of an object.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity<'a> {
-    pub namespace: &'a str,
-    pub name: &'a str,
+    pub key: ObjectKey<'a>,
     pub uid: &'a str,
     pub resource_version: &'a str,
 }
 
+/// The key of an object.
+#[derive(Clone, Copy, Debug)]
+pub enum ObjectKey<'a> {
+    Parts {
+        namespace: &'a str,
+        name: &'a str,
+    },
+    /// The object holds its key, and the store uses the same one; so should every state of the object.
+    Shared(&'a Arc<Key>),
+}
+
 pub type IdentityFn<T> = for<'a> fn(&'a T) -> Identity<'a>;
 
-impl Identity<'_> {
-    fn key(&self) -> Key {
-        Key::new(self.namespace, self.name)
+impl<'a> ObjectKey<'a> {
+    fn parts(self) -> (&'a str, &'a str) {
+        match self {
+            Self::Parts { namespace, name } => (namespace, name),
+            Self::Shared(key) => parts(key),
+        }
     }
 
+    fn to_key(self) -> Arc<Key> {
+        match self {
+            Self::Parts { namespace, name } => Arc::new(Key::new(namespace, name)),
+            Self::Shared(key) => Arc::clone(key),
+        }
+    }
+}
+
+fn parts(key: &Key) -> (&str, &str) {
+    (&key.namespace, &key.name)
+}
+
+impl Identity<'_> {
     /// Resource versions are compared as numbers (KEP-5504).
     fn version(&self) -> u64 {
         self.resource_version.parse().unwrap_or(0)
@@ -128,12 +154,13 @@ impl<T> Index<T> {
 }
 
 impl<T> Objects<T> {
-    fn insert(&mut self, identity: IdentityFn<T>, key: &Key, object: Arc<T>, origin: Origin) -> Inserted<T> {
-        let (key, known) = match self.by_key.get_key_value(key) {
-            Some((key, known)) => (Arc::clone(key), Some(Arc::clone(known))),
-            None => (Arc::new(key.clone()), None),
-        };
+    fn insert(&mut self, identity: IdentityFn<T>, object: Arc<T>, origin: Origin) -> Inserted<T> {
         let new = identity(&object);
+        let key = new.key.to_key();
+        let (key, known) = match self.by_key.get_key_value(&*key) {
+            Some((key, known)) => (Arc::clone(key), Some(Arc::clone(known))),
+            None => (key, None),
+        };
         let stale = known.as_ref().is_some_and(|known| match origin {
             Origin::EventOrResponse => identity(known).version() >= new.version(),
             // A list is right about everything up to its version. An object may be older there than the known one: it was
@@ -246,7 +273,7 @@ impl<T> Store<T> {
         (self.trim)(&mut object);
         let new = (self.identity)(&object);
         if !new.resource_version.is_empty()
-            && let Some(known) = self.get(&new.key())
+            && let Some(known) = self.get(&new.key.to_key())
         {
             let stored = (self.identity)(&known);
             if (stored.uid, stored.resource_version) == (new.uid, new.resource_version) {
@@ -257,8 +284,7 @@ impl<T> Store<T> {
     }
 
     fn store(&self, object: &Arc<T>, origin: Origin) {
-        let key = (self.identity)(object).key();
-        let inserted = self.objects.write().insert(self.identity, &key, Arc::clone(object), origin);
+        let inserted = self.objects.write().insert(self.identity, Arc::clone(object), origin);
         let Inserted::After(before) = inserted else { return };
         self.notify(before.as_deref());
         self.notify(Some(object));
@@ -267,15 +293,16 @@ impl<T> Store<T> {
     /// Removes an object whose deletion the server confirmed; later events of it are ignored.
     pub fn remove(&self, object: &T) {
         let identity = (self.identity)(object);
+        let key = identity.key.to_key();
         {
             let mut objects = self.objects.write();
-            let known = objects.by_key.get(&identity.key());
+            let known = objects.by_key.get(&*key);
             // Where the watch was faster than the response, no event follows that would remove the uid again.
             if known.is_some_and(|known| (self.identity)(known).uid == identity.uid) {
                 objects.deleted.insert(identity.uid.to_owned());
             }
         }
-        self.remove_incarnation(&identity.key(), identity.uid);
+        self.remove_incarnation(&key, identity.uid);
     }
 
     /// Confirmed deletions that the watch has not delivered yet.
@@ -301,11 +328,11 @@ impl<T> Store<T> {
             }
             WatchEvent::Deleted(last) => {
                 let identity = (self.identity)(&last);
-                let key = identity.key();
+                let key = identity.key.to_key();
                 {
                     let mut objects = self.objects.write();
                     objects.deleted.remove(identity.uid);
-                    objects.invalid.remove(&key);
+                    objects.invalid.remove(&*key);
                     objects.delivered = objects.delivered.max(identity.version());
                 }
                 self.remove_incarnation(&key, identity.uid);
@@ -363,15 +390,16 @@ impl<T> Store<T> {
     /// Takes over a list: objects that are not on it and not newer than it are gone. Lists are consistent reads, so one that
     /// is older than an earlier list or event comes from a restored server, and everything else is forgotten.
     fn replace(&self, listed: Vec<Arc<T>>, list_version: u64) {
-        let keys: BTreeSet<Key> = listed.iter().map(|object| (self.identity)(object).key()).collect();
         let (missing, rewound) = {
+            let keys: BTreeSet<(&str, &str)> =
+                listed.iter().map(|object| (self.identity)(object).key.parts()).collect();
             let mut objects = self.objects.write();
             let rewound = list_version < objects.delivered;
             objects.deleted.clear();
             objects.invalid.clear();
             objects.delivered = list_version;
             let is_missing = |(key, object): &(&Arc<Key>, &Arc<T>)| {
-                !keys.contains(&***key) && (rewound || (self.identity)(object).version() <= list_version)
+                !keys.contains(&parts(key)) && (rewound || (self.identity)(object).version() <= list_version)
             };
             let missing: Vec<Arc<T>> =
                 objects.by_key.iter().filter(is_missing).map(|(_, object)| Arc::clone(object)).collect();
@@ -379,7 +407,7 @@ impl<T> Store<T> {
         };
         for object in missing {
             let identity = (self.identity)(&object);
-            self.remove_incarnation(&identity.key(), identity.uid);
+            self.remove_incarnation(&identity.key.to_key(), identity.uid);
         }
         for object in listed {
             self.store(&object, Origin::List { version: list_version, rewound });
