@@ -205,7 +205,7 @@ mod tests {
             (0..100).flat_map(|job| (0..10).map(move |number| stored(pod(job, number)))).collect();
         let each = bytes(&all) / all.len();
         println!("{each} bytes for each pod");
-        assert!(each <= 320, "{each} bytes for each of {} pods", all.len());
+        assert!(each <= 300, "{each} bytes for each of {} pods", all.len());
     }
 
     #[test]

@@ -391,15 +391,17 @@ impl<T> Store<T> {
     /// is older than an earlier list or event comes from a restored server, and everything else is forgotten.
     fn replace(&self, listed: Vec<Arc<T>>, list_version: u64) {
         let (missing, rewound) = {
-            let keys: BTreeSet<(&str, &str)> =
+            let mut keys: Vec<(&str, &str)> =
                 listed.iter().map(|object| (self.identity)(object).key.parts()).collect();
+            keys.sort_unstable();
             let mut objects = self.objects.write();
             let rewound = list_version < objects.delivered;
             objects.deleted.clear();
             objects.invalid.clear();
             objects.delivered = list_version;
             let is_missing = |(key, object): &(&Arc<Key>, &Arc<T>)| {
-                !keys.contains(&parts(key)) && (rewound || (self.identity)(object).version() <= list_version)
+                keys.binary_search(&parts(key)).is_err()
+                    && (rewound || (self.identity)(object).version() <= list_version)
             };
             let missing: Vec<Arc<T>> =
                 objects.by_key.iter().filter(is_missing).map(|(_, object)| Arc::clone(object)).collect();
