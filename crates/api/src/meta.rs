@@ -1,7 +1,9 @@
 //! Object metadata (`meta/v1`), reduced to the fields that scheduling reads.
 
 use crate::value::{Labels, List, Stamp, Text, null_is_empty};
+use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
 
 /// Metadata of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,10 +96,50 @@ impl Meta {
     }
 }
 
-/// Drops annotations that are not read: they can be large (whole manifests, certificates).
+/// Skips annotations that are not read: they can be large (whole manifests, certificates).
 fn read_annotations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Labels, D::Error> {
-    let all: Labels = null_is_empty(deserializer)?;
-    Ok(all.kept(is_read))
+    struct AnnotationsVisitor;
+    impl<'de> Visitor<'de> for AnnotationsVisitor {
+        type Value = Labels;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a map")
+        }
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Labels, A::Error> {
+            let mut read: Vec<(Text, Text)> = Vec::new();
+            while let Some(Name(name)) = map.next_key()? {
+                match name {
+                    Some(name) => read.push((name, map.next_value()?)),
+                    None => {
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                }
+            }
+            Ok(read.into_iter().collect())
+        }
+        fn visit_unit<E>(self) -> Result<Labels, E> {
+            Ok(Labels::default())
+        }
+    }
+    deserializer.deserialize_any(AnnotationsVisitor)
+}
+
+/// The name of an annotation, if it is read.
+struct Name(Option<Text>);
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NameVisitor;
+        impl Visitor<'_> for NameVisitor {
+            type Value = Name;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_str<E>(self, name: &str) -> Result<Name, E> {
+                Ok(Name(is_read(name).then(|| name.into())))
+            }
+        }
+        deserializer.deserialize_str(NameVisitor)
+    }
 }
 
 fn is_read(key: &str) -> bool {

@@ -7,6 +7,7 @@ use kai_units::{Quantity, Timestamp};
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use smallvec::SmallVec;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -165,7 +166,10 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
                 f.write_str("a list")
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<List<T>, A::Error> {
-                let mut items = Vec::new();
+                let Some(first) = seq.next_element()? else { return Ok(List::default()) };
+                // Most lists have one item, and the space of a list is its exact size.
+                let mut items = Vec::with_capacity(1);
+                items.push(first);
                 while let Some(item) = seq.next_element()? {
                     items.push(item);
                 }
@@ -221,9 +225,14 @@ impl<V> Default for Pairs<V> {
         Self(Box::default())
     }
 }
-impl<K: Into<Text>, V> FromIterator<(K, V)> for Pairs<V> {
-    fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
-        let mut pairs: Vec<(Text, V)> = pairs.into_iter().map(|(k, v)| (k.into(), v)).collect();
+/// Pairs before they are sorted. Nearly all maps fit the stack, so that the space of a map is allocated once.
+type Unsorted<V> = SmallVec<[(Text, V); 8]>;
+
+impl<V> Pairs<V> {
+    fn sorted(mut pairs: Unsorted<V>) -> Self {
+        if pairs.is_sorted_by(|one, next| one.0 < next.0) {
+            return Self(pairs.into_boxed_slice());
+        }
         // A stable sort keeps the order of duplicates, of which the last one is used.
         pairs.sort_by(|a, b| a.0.cmp(&b.0));
         let mut unique: Vec<(Text, V)> = Vec::with_capacity(pairs.len());
@@ -234,6 +243,11 @@ impl<K: Into<Text>, V> FromIterator<(K, V)> for Pairs<V> {
             }
         }
         Self(unique.into_boxed_slice())
+    }
+}
+impl<K: Into<Text>, V> FromIterator<(K, V)> for Pairs<V> {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
+        Self::sorted(pairs.into_iter().map(|(k, v)| (k.into(), v)).collect())
     }
 }
 impl<V: fmt::Debug> fmt::Debug for Pairs<V> {
@@ -259,11 +273,11 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Pairs<V> {
                 f.write_str("a map")
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs<V>, A::Error> {
-                let mut pairs = Vec::new();
+                let mut pairs = Unsorted::new();
                 while let Some(pair) = map.next_entry::<Text, V>()? {
                     pairs.push(pair);
                 }
-                Ok(pairs.into_iter().collect())
+                Ok(Pairs::sorted(pairs))
             }
             fn visit_unit<E>(self) -> Result<Pairs<V>, E> {
                 Ok(Pairs::default())

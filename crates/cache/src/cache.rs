@@ -1,7 +1,7 @@
 //! The cache: the object store and the engine's cluster model, kept in sync.
 
 use crate::finding::Finding;
-use crate::object::{BindRequest, Kind, Object, Pod};
+use crate::object::{BindRequest, Kind, Object, Pod, PodGroup};
 use crate::settings::Settings;
 use crate::store::{Eviction, Store};
 use kai_engine::input::Key;
@@ -50,6 +50,12 @@ impl Cache {
     pub fn decides_alike(&mut self, key: &Key, before: &Pod) -> bool {
         let inputs = self.store.pod_inputs(key, before);
         inputs.is_some_and(|(before, after)| self.cluster.decides_alike(before, &after))
+    }
+
+    /// Whether the change of a group from an earlier object to the stored one changes nothing that a rule reads, such as its
+    /// conditions.
+    pub fn group_decides_alike(&self, key: &Key, before: &PodGroup) -> bool {
+        self.store.has_equal_group_input(key, before)
     }
 
     /// The cluster model with all pending deltas applied.

@@ -16,6 +16,7 @@ pub mod object;
 pub mod settings;
 pub mod snapshot;
 pub mod store;
+mod thread;
 pub mod translate;
 
 pub use cache::Cache;

@@ -30,6 +30,11 @@ pub trait Stored: Sized {
     fn compact(&mut self) {}
 }
 
+/// A kind with a list in [`Objects`].
+pub trait Listed: Stored {
+    fn list_in(objects: &mut Objects) -> &mut BTreeMap<Key, Arc<Self>>;
+}
+
 pub fn key_of(meta: &Meta) -> Key {
     Key::new(&*meta.namespace, &*meta.name)
 }
@@ -85,6 +90,12 @@ macro_rules! kinds {
             }
         })*
 
+        $(impl Listed for $kind {
+            fn list_in(objects: &mut Objects) -> &mut BTreeMap<Key, Arc<Self>> {
+                &mut objects.$list
+            }
+        })*
+
         /// All objects, by kind and key. A copy shares them.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct Objects { $($(#[$doc])* pub $list: BTreeMap<Key, Arc<$kind>>,)* }
@@ -106,20 +117,6 @@ macro_rules! kinds {
                                 Change::Replaced(Object::$kind(Box::new(Arc::unwrap_or_clone(old))))
                             }
                         }
-                    })*
-                }
-            }
-            /// Inserts an object unless one of its key exists; returns whether it was inserted.
-            pub fn insert_first(&mut self, object: Object) -> bool {
-                let key = object.key();
-                match object {
-                    $(Object::$kind(mut object) => match self.$list.entry(key) {
-                        Entry::Vacant(slot) => {
-                            object.compact();
-                            slot.insert(Arc::from(object));
-                            true
-                        }
-                        Entry::Occupied(_) => false,
                     })*
                 }
             }
@@ -166,6 +163,43 @@ kinds! {
     PodDisruptionBudget, "PodDisruptionBudget", pod_disruption_budgets, "podDisruptionBudgets";
     CsiNode, "CSINode", csi_nodes, "csiNodes";
     Namespace, "Namespace", namespaces, "namespaces";
+}
+
+impl Objects {
+    /// Inserts the objects of a list. Of those with the same key the first one counts; returns the keys of the others, in the
+    /// order of the list.
+    pub fn insert_listed<T: Listed>(&mut self, listed: Vec<(Key, T)>) -> Vec<Key> {
+        let stored = T::list_in(self);
+        let arced = listed.into_iter().enumerate().map(|(at, (key, mut object))| {
+            object.compact();
+            (key, at, Arc::new(object))
+        });
+        let mut sorted: Vec<(Key, usize, Arc<T>)> = arced.collect();
+        // A map is built from a sorted list in a fraction of the time that single insertions take.
+        sorted.sort_by(|one, other| one.0.cmp(&other.0));
+        let mut repeated: Vec<(usize, Key)> = Vec::new();
+        sorted.dedup_by(|later, first| {
+            let is_repeated = later.0 == first.0;
+            if is_repeated {
+                repeated.push((later.1, later.0.clone()));
+            }
+            is_repeated
+        });
+        if stored.is_empty() {
+            *stored = sorted.into_iter().map(|(key, _, object)| (key, object)).collect();
+        } else {
+            for (key, at, object) in sorted {
+                match stored.entry(key) {
+                    Entry::Vacant(slot) => {
+                        slot.insert(object);
+                    }
+                    Entry::Occupied(slot) => repeated.push((at, slot.key().clone())),
+                }
+            }
+        }
+        repeated.sort_unstable_by_key(|(at, _)| *at);
+        repeated.into_iter().map(|(_, key)| key).collect()
+    }
 }
 
 impl std::fmt::Display for Kind {

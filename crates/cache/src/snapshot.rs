@@ -7,6 +7,7 @@
 mod anonymise;
 mod params;
 mod read;
+mod read_ahead;
 mod scan;
 mod write;
 

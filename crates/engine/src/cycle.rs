@@ -325,7 +325,7 @@ impl Run<'_, '_> {
     /// Ends the shared search state: later steps change the cluster in ways it does not track.
     pub(crate) fn end_search(&mut self) {
         if let Some(search) = self.search.take() {
-            search.end(&mut self.plan.memo_mut().victims, &self.policy.registry);
+            search.end(&mut self.plan, &self.policy.registry);
         }
     }
 

@@ -189,6 +189,27 @@ impl<'c> Plan<'c> {
         &self.state.changes.ledger_log
     }
 
+    /// Groups whose pods have changed their state in this transaction, sorted by index.
+    pub(crate) fn changed_groups(&self) -> Vec<GroupIdx> {
+        let counted = self.journal.iter().filter_map(|edit| match edit {
+            Edit::Count { group, .. } => Some(*group),
+            Edit::Pod { .. }
+            | Edit::Ledger { .. }
+            | Edit::Joined { .. }
+            | Edit::Left { .. }
+            | Edit::TermsPlaced { .. }
+            | Edit::TermsUnplaced { .. }
+            | Edit::Queue { .. }
+            | Edit::Device(_)
+            | Edit::VolumesPlaced { .. }
+            | Edit::VolumesUnplaced { .. } => None,
+        });
+        let mut groups: Vec<GroupIdx> = counted.collect();
+        groups.sort_unstable();
+        groups.dedup();
+        groups
+    }
+
     /// Results of earlier searches.
     pub(crate) fn memo(&self) -> &Memo {
         &self.state.memo

@@ -30,7 +30,7 @@ use crate::observer::{Attempt, Observer, Scenarios, SearchResult};
 use crate::outcome::Cause;
 use crate::plan::Plan;
 use crate::plugin::{Generator, Registry, VictimBatch as Batch};
-use crate::policy::SearchDepth;
+use crate::policy::{Policy, SearchDepth};
 use crate::share::QueueAmounts;
 use crate::verdict::EvictionFailureReason;
 use accumulate::{AccumulatedVictims, Available};
@@ -47,7 +47,7 @@ use rules::{Rejection, Rules};
 use rustc_hash::FxHashSet;
 use simulation::{PlacementOrder, Simulation, SimulationResult, Solution};
 use simulation_order::PendingGroups;
-use victims::{Candidates, SortedCandidates, VictimWalk};
+use victims::{Candidates, VictimWalk};
 
 /// Name in metrics of the fallback generator, which searches the cheapest set of victims.
 const SMALLEST_SET: &str = "SmallestSet";
@@ -94,11 +94,21 @@ pub(crate) struct SearchStats {
 }
 
 impl Search {
-    pub(crate) fn new(plan: &Plan<'_>, registry: &Registry, total: QueueAmounts, seed: u64) -> Self {
+    pub(crate) fn new(plan: &mut Plan<'_>, policy: &Policy, total: QueueAmounts, seed: u64) -> Self {
+        let registry = &policy.registry;
+        let mut known = std::mem::take(&mut plan.memo_mut().victims);
+        let candidates = if policy.literal {
+            Candidates::new(plan)
+        } else {
+            known.take(plan, registry, plan.changed_groups())
+        };
+        plan.memo_mut().victims = known;
+        let mut capacity = plan.memo_mut().capacity.take().unwrap_or_else(|| NodeCapacity::new(plan));
+        capacity.refresh(plan);
         Self {
-            capacity: NodeCapacity::new(plan),
+            capacity,
             pending: PendingGroups::new(plan, registry),
-            candidates: Candidates::new(plan),
+            candidates,
             eligible_nodes: EligibleNodes::default(),
             node_costs: None,
             total,
@@ -127,8 +137,7 @@ impl Search {
         let leaves: Vec<QueueIdx> =
             self.candidates.queues().filter(|leaf| rules.allow_leaf(plan, *leaf)).collect();
         for &leaf in &leaves {
-            let sorted_before = (!rules.policy.literal).then_some(&plan.memo().victims);
-            self.candidates.sort(plan, registry, leaf, sorted_before);
+            self.candidates.sort(plan, registry, leaf);
         }
         let eligible = self.eligible_nodes.of(plan, rules.policy, &request.whole());
         let eligible = eligible.as_deref();
@@ -203,19 +212,20 @@ impl Search {
         bounds.rejection(&request.whole()).map(SearchOutcome::Insufficient)
     }
 
-    /// Stores the sorted candidates for the next cycle.
-    pub(crate) fn end(self, sorted: &mut SortedCandidates, registry: &Registry) {
-        self.candidates.store(registry, sorted);
+    /// Keeps for the next cycle what does not end with this one.
+    pub(crate) fn end(self, plan: &mut Plan<'_>, registry: &Registry) {
+        let memo = plan.memo_mut();
+        memo.victims.keep(registry, self.candidates);
+        memo.capacity = Some(self.capacity.between_cycles());
     }
 
     /// Updates candidates and pending groups after a search was committed.
     pub(crate) fn commit(&mut self, cluster: &Cluster, registry: &Registry, groups: &[GroupIdx]) {
         self.pending.remove(cluster, groups);
-        self.candidates.remove(cluster, groups);
         for &group in groups {
             self.pending.insert_again(cluster, registry, group);
-            self.candidates.insert_again(cluster, registry, group);
         }
+        self.candidates.changed_by_cycle(cluster, registry, groups);
     }
 }
 

@@ -10,7 +10,8 @@ use crate::input::PodInput;
 use crate::place::failed_searches::FailedSearches;
 use crate::place::ranked::RankedLists;
 use crate::policy::Policy;
-use crate::search::victims::SortedCandidates;
+use crate::search::node_capacity::NodeCapacity;
+use crate::search::victims::KnownCandidates;
 use kai_units::Timestamp;
 use std::ops::{Deref, DerefMut};
 
@@ -29,8 +30,10 @@ pub(crate) struct Memo {
     pub(crate) failed_searches: FailedSearches,
     /// Nodes ranked by free capacity, per scheduling class.
     pub(crate) ranked_nodes: RankedLists,
-    /// Eviction candidates of each leaf queue as they were last sorted.
-    pub(crate) victims: SortedCandidates,
+    /// Eviction candidates of each leaf queue as the last cycle listed them.
+    pub(crate) victims: KnownCandidates,
+    /// Free capacity of the nodes as the last cycle with a search for victims knew it.
+    pub(crate) capacity: Option<NodeCapacity>,
 }
 
 impl ClusterState {
@@ -56,16 +59,22 @@ impl ClusterState {
     /// Brings derived values up to date for a cycle at a moment.
     pub(crate) fn refresh(&mut self, policy: &Policy, now: Timestamp) {
         self.memo.failed_searches.clear();
+        if self.changes.node_set || !self.changes.described.is_empty() || self.changes.devices {
+            self.memo.capacity = None;
+        }
         if self.changes.node_set {
             // Ranks change.
             self.memo.ranked_nodes.clear();
         }
-        self.cluster.refresh(&mut self.changes, policy, now);
+        let groups = self.cluster.refresh(&mut self.changes, policy, now);
+        self.memo.victims.note_changed(&groups);
     }
 
     /// Drops memos and derived values after a panic interrupted an edit: the next cycle derives them again.
     pub(crate) fn invalidate(&mut self) {
         self.memo.ranked_nodes.clear();
+        self.memo.victims = KnownCandidates::default();
+        self.memo.capacity = None;
         self.changes.ledgers = self.cluster.nodes.indices().collect();
         self.changes.queues = true;
         self.changes.terms = true;

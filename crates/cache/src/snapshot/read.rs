@@ -1,11 +1,13 @@
 //! Reads snapshots from zip, JSON or YAML.
 
 use super::params::{Discovery, Replay, SchedulerParams};
+use super::read_ahead::read_ahead;
 use super::scan::{Limits, ScanError, Scanner, path_at};
 use super::{Snapshot, SnapshotError};
 use crate::config_file;
 use crate::finding::{Finding, Report};
-use crate::object::{Kind, Object, Objects, Stored};
+use crate::object::{Kind, Listed, Objects, Stored};
+use kai_engine::input::Key;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::io::{BufReader, Read, Seek, SeekFrom};
@@ -14,6 +16,8 @@ use std::path::Path;
 const TOO_LARGE: &str = "check that this is a snapshot, or split the cluster by node pool";
 /// First bytes of a state that `kai up --save` has written.
 const SAVED_STATE: &[u8] = b"{\"format\":\"kai-apiserver/";
+/// Entries of archives that are at least so large are decompressed on another thread.
+const READ_AHEAD_BYTES: u64 = 1 << 20;
 const DAMAGED: &str = "check that the file is complete";
 /// Limit of YAML bytes; YAML is parsed in memory.
 const YAML_BYTES: u64 = 64 << 20;
@@ -34,7 +38,7 @@ pub fn read_file(path: &Path) -> Result<Snapshot, SnapshotError> {
 }
 
 /// Reads a snapshot: a zip archive, JSON or YAML. The name is used in errors.
-pub fn read(file: &str, input: impl Read + Seek, limits: Limits) -> Result<Snapshot, SnapshotError> {
+pub fn read(file: &str, input: impl Read + Seek + Send, limits: Limits) -> Result<Snapshot, SnapshotError> {
     let parts = read_parts(file, input, limits)?;
     let missing = |member| SnapshotError::Missing { file: file.to_owned(), member };
     if !parts.has_objects {
@@ -63,7 +67,11 @@ fn manifest(file: &str) -> SnapshotError {
 }
 
 /// Reads only the objects of a snapshot; configuration and parameters may be missing.
-pub fn read_objects(file: &str, input: impl Read + Seek, limits: Limits) -> Result<Objects, SnapshotError> {
+pub fn read_objects(
+    file: &str,
+    input: impl Read + Seek + Send,
+    limits: Limits,
+) -> Result<Objects, SnapshotError> {
     Ok(read_parts(file, input, limits)?.objects)
 }
 
@@ -80,7 +88,12 @@ struct Parts {
     findings: Vec<Finding>,
 }
 
-fn read_parts(file: &str, mut input: impl Read + Seek, limits: Limits) -> Result<Parts, SnapshotError> {
+fn read_parts(
+    file: &str,
+    mut input: impl Read + Seek + Send,
+    limits: Limits,
+) -> Result<Parts, SnapshotError> {
+    let parts = |source: &mut dyn Read| Reader::of(file).parts(Scanner::new(source, limits));
     let io = |cause| SnapshotError::Io { file: file.to_owned(), cause };
     input.seek(SeekFrom::Start(0)).map_err(io)?;
     let mut head = Vec::new();
@@ -94,8 +107,8 @@ fn read_parts(file: &str, mut input: impl Read + Seek, limits: Limits) -> Result
         // The directory of an archive is at its end.
         let truncated = |_| SnapshotError::Truncated { file: file.to_owned() };
         let mut archive = zip::ZipArchive::new(BufReader::new(input)).map_err(truncated)?;
-        let entry = archive.by_name("snapshot.json").map_err(damaged)?;
-        return Reader::of(file).parts(Scanner::new(entry, limits));
+        let mut entry = archive.by_name("snapshot.json").map_err(damaged)?;
+        return if entry.size() < READ_AHEAD_BYTES { parts(&mut entry) } else { read_ahead(entry, parts) };
     }
     if head.starts_with(SAVED_STATE) {
         return Err(SnapshotError::Other {
@@ -105,10 +118,10 @@ fn read_parts(file: &str, mut input: impl Read + Seek, limits: Limits) -> Result
         });
     }
     if head.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{') {
-        return Reader::of(file).parts(Scanner::new(input, limits));
+        return parts(&mut input);
     }
     let json = yaml_as_json(file, input)?;
-    Reader::of(file).parts(Scanner::new(json.as_slice(), limits))
+    parts(&mut json.as_slice())
 }
 
 fn yaml_as_json(file: &str, input: impl Read) -> Result<Vec<u8>, SnapshotError> {
@@ -138,6 +151,8 @@ fn yaml_as_json(file: &str, input: impl Read) -> Result<Vec<u8>, SnapshotError> 
     serde_json::to_vec(&value).map_err(|error| bad(error.to_string()))
 }
 
+type Source<'a> = Scanner<&'a mut dyn Read>;
+
 struct Reader<'a> {
     file: &'a str,
     /// Buffer of the value that is parsed, reused.
@@ -150,7 +165,7 @@ impl<'a> Reader<'a> {
         Self { file, text: Vec::new(), findings: Vec::new() }
     }
 
-    fn parts<R: Read>(mut self, mut scanner: Scanner<R>) -> Result<Parts, SnapshotError> {
+    fn parts(mut self, mut scanner: Source<'_>) -> Result<Parts, SnapshotError> {
         let mut parts = Parts::default();
         let mut first = true;
         let file = self.file;
@@ -188,7 +203,7 @@ impl<'a> Reader<'a> {
     /// Enters a list or an object; any other value is an error that names it.
     fn enter(
         &self,
-        scanner: &mut Scanner<impl Read>,
+        scanner: &mut Source<'_>,
         open: u8,
         expected: &'static str,
         member: &str,
@@ -208,7 +223,7 @@ impl<'a> Reader<'a> {
     /// Reads a small member; `null` is absent.
     fn small<T: DeserializeOwned>(
         &mut self,
-        scanner: &mut Scanner<impl Read>,
+        scanner: &mut Source<'_>,
         member: &str,
     ) -> Result<Option<T>, SnapshotError> {
         scanner.value(&mut self.text).map_err(|e| text_error(self.file, e))?;
@@ -219,7 +234,7 @@ impl<'a> Reader<'a> {
     fn members(
         &mut self,
         member: &str,
-        scanner: &mut Scanner<impl Read>,
+        scanner: &mut Source<'_>,
         objects: &mut Objects,
     ) -> Result<Option<Map<String, Value>>, SnapshotError> {
         let file = self.file;
@@ -245,7 +260,7 @@ impl<'a> Reader<'a> {
     fn list_of(
         &mut self,
         kind: Kind,
-        scanner: &mut Scanner<impl Read>,
+        scanner: &mut Source<'_>,
         objects: &mut Objects,
     ) -> Result<(), SnapshotError> {
         use crate::object as o;
@@ -274,54 +289,69 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a list of objects one by one. Of two with the same name the first one counts, as in KAI.
-    fn list<T>(
-        &mut self,
-        scanner: &mut Scanner<impl Read>,
-        objects: &mut Objects,
-    ) -> Result<(), SnapshotError>
+    fn list<T>(&mut self, scanner: &mut Source<'_>, objects: &mut Objects) -> Result<(), SnapshotError>
     where
-        T: Stored + DeserializeOwned + Into<Object>,
+        T: Listed + DeserializeOwned,
     {
         let file = self.file;
         if scanner.take_null().map_err(|e| text_error(file, e))? {
             return Ok(());
         }
         let list = T::KIND.list_key();
+        let most = scanner.limits().objects;
+        let mut listed: Vec<(Key, T)> = Vec::new();
         let mut first = true;
-        let mut index = 0;
         self.enter(scanner, b'[', "a list", list)?;
-        while scanner.next_element(&mut first).map_err(|e| text_error(file, e))? {
+        loop {
+            let take = |object: T| {
+                let key = object.key();
+                let is_taken = !key.name.is_empty() && listed.len() < most;
+                if is_taken {
+                    listed.push((key, object));
+                }
+                is_taken
+            };
+            scanner.elements(&mut first, take).map_err(|e| text_error(file, e))?;
+            if !scanner.next_element(&mut first).map_err(|e| text_error(file, e))? {
+                break;
+            }
             scanner.value(&mut self.text).map_err(|e| text_error(file, e))?;
-            let object: T = serde_json::from_slice(&self.text)
-                .map_err(|error| self.element_error(&format!("{list}[{index}]"), &error))?;
-            let key = object.key();
-            if key.name.is_empty() {
-                return Err(SnapshotError::Value {
-                    file: file.to_owned(),
-                    place: format!("`{list}[{index}]`, field `metadata.name`"),
-                    problem: "the object has no name".to_owned(),
-                    hint: "give every object a name".to_owned(),
-                });
-            }
-            if !objects.insert_first(object.into()) {
-                let mut report = Report::on(T::KIND, &key);
-                report.warn(
-                    "metadata.name",
-                    "the file contains it twice, and the first one counts",
-                    "remove one of them",
-                );
-                self.findings.append(&mut report.into_findings());
-            }
-            index += 1;
-            if index > scanner.limits().objects {
-                let source = ScanError::TooLarge {
-                    what: "objects in one list",
-                    limit: scanner.limits().objects as u64,
-                };
+            let object: T = self.element(&format!("{list}[{}]", listed.len()))?;
+            listed.push((object.key(), object));
+            if listed.len() > most {
+                let source = ScanError::TooLarge { what: "objects in one list", limit: most as u64 };
                 return Err(text_error(file, source));
             }
         }
+        for key in objects.insert_listed(listed) {
+            let mut report = Report::on(T::KIND, &key);
+            report.warn(
+                "metadata.name",
+                "the file contains it twice, and the first one counts",
+                "remove one of them",
+            );
+            self.findings.append(&mut report.into_findings());
+        }
         Ok(())
+    }
+
+    /// The object in the current value.
+    fn element<T: Stored + DeserializeOwned>(&self, place: &str) -> Result<T, SnapshotError> {
+        let problem = |place: String, problem: &str, hint: &str| SnapshotError::Value {
+            file: self.file.to_owned(),
+            place,
+            problem: problem.to_owned(),
+            hint: hint.to_owned(),
+        };
+        // Text is parsed by the same code here as in the buffer of the scanner.
+        let text = std::str::from_utf8(&self.text)
+            .map_err(|_| problem(format!("`{place}`"), "the text is not UTF-8", DAMAGED))?;
+        let object: T = serde_json::from_str(text).map_err(|error| self.element_error(place, &error))?;
+        if object.key().name.is_empty() {
+            let place = format!("`{place}`, field `metadata.name`");
+            return Err(problem(place, "the object has no name", "give every object a name"));
+        }
+        Ok(object)
     }
 
     /// An error inside the current value, with the object and the field.

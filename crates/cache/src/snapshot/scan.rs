@@ -1,9 +1,14 @@
 //! Scans JSON text as a stream and extracts one value at a time.
 //!
-//! A snapshot is one object with long lists inside. Only the current value is in memory as text; nesting uses no stack,
-//! and bytes and structural characters are counted against limits.
+//! A snapshot is one object with long lists inside. Only the buffer and the current value are in memory as text; nesting uses
+//! no stack, and bytes and structural characters are counted against limits. Elements that lie whole in the buffer, as nearly
+//! all do, are parsed in place ([`Scanner::elements`]).
 
+use serde::de::DeserializeOwned;
 use std::io::Read;
+
+/// Bytes that are read at once.
+const BUFFER_BYTES: usize = 128 << 10;
 
 /// Limits of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +17,8 @@ pub struct Limits {
     pub bytes: u64,
     /// Bytes of one object.
     pub value_bytes: usize,
-    /// Structural characters (`{`, `[`, `,`) of the whole text: they bound the memory of many tiny values.
+    /// Structural characters (`{`, `[`, `,`) of the whole text: they bound the memory of many tiny values. Those inside strings
+    /// may count, too.
     pub tokens: u64,
     /// Objects of one list.
     pub objects: usize,
@@ -48,7 +54,7 @@ pub(super) struct Scanner<R> {
 
 impl<R: Read> Scanner<R> {
     pub(super) fn new(reader: R, limits: Limits) -> Self {
-        let buffer = vec![0; 64 * 1024].into_boxed_slice();
+        let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
         Self { reader, buffer, at: 0, filled: 0, passed: 0, tokens: 0, limits }
     }
 
@@ -109,6 +115,33 @@ impl<R: Read> Scanner<R> {
     /// Advances to the next element of a list; false after the last one. `first` is the caller's state.
     pub(super) fn next_element(&mut self, first: &mut bool) -> Result<bool, ScanError> {
         self.next_item(b']', "`,` or `]`", first)
+    }
+
+    /// Parses the elements of a list that lie whole in the buffer, until one is no valid object or `take` refuses it. That one is
+    /// left to [`Scanner::next_element`] and [`Scanner::value`], whose caller says what is wrong with it.
+    pub(super) fn elements<T: DeserializeOwned>(
+        &mut self,
+        first: &mut bool,
+        mut take: impl FnMut(T) -> bool,
+    ) -> Result<(), ScanError> {
+        self.fill()?;
+        let bytes = self.buffer.get(self.at..self.filled).unwrap_or_default();
+        let text = valid_text(bytes);
+        let mut end = 0;
+        while let Some(start) = next_object(text, end, *first) {
+            let rest = text.get(start..).unwrap_or_default();
+            let mut values = serde_json::Deserializer::from_str(rest).into_iter::<T>();
+            let Some(Ok(value)) = values.next() else { break };
+            let size = values.byte_offset();
+            if size > self.limits.value_bytes || !take(value) {
+                break;
+            }
+            *first = false;
+            end = start + size;
+        }
+        let tokens = structural_characters(text.as_bytes().get(..end).unwrap_or_default());
+        self.at += end;
+        self.count_tokens(tokens)
     }
 
     fn next_item(&mut self, end: u8, expected: &'static str, first: &mut bool) -> Result<bool, ScanError> {
@@ -231,29 +264,85 @@ impl<R: Read> Scanner<R> {
     /// Peeks at the next byte.
     fn byte(&mut self) -> Result<Option<u8>, ScanError> {
         if self.at == self.filled {
-            self.passed += self.filled as u64;
-            if self.passed > self.limits.bytes {
-                return Err(ScanError::TooLarge { what: "bytes", limit: self.limits.bytes });
-            }
-            let offset = self.passed;
-            self.filled = loop {
-                match self.reader.read(&mut self.buffer) {
-                    Ok(read) => break read,
-                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                    Err(cause) => return Err(ScanError::Read { offset, cause }),
-                }
-            };
-            self.at = 0;
-            if self.filled == 0 {
+            self.discard()?;
+            if self.read()? == 0 {
                 return Ok(None);
             }
         }
         Ok(self.buffer.get(self.at).copied())
     }
 
+    /// Fills the buffer behind what was not consumed.
+    fn fill(&mut self) -> Result<(), ScanError> {
+        self.discard()?;
+        while self.filled < self.buffer.len() && self.read()? > 0 {}
+        Ok(())
+    }
+
+    /// Makes room for more by what was consumed.
+    fn discard(&mut self) -> Result<(), ScanError> {
+        self.passed += self.at as u64;
+        if self.passed > self.limits.bytes {
+            return Err(ScanError::TooLarge { what: "bytes", limit: self.limits.bytes });
+        }
+        self.buffer.copy_within(self.at..self.filled, 0);
+        self.filled -= self.at;
+        self.at = 0;
+        Ok(())
+    }
+
+    /// Reads more into the buffer; 0 at the end.
+    fn read(&mut self) -> Result<usize, ScanError> {
+        loop {
+            let into = self.buffer.get_mut(self.filled..).unwrap_or_default();
+            match self.reader.read(into) {
+                Ok(read) => {
+                    self.filled += read;
+                    return Ok(read);
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(cause) => {
+                    return Err(ScanError::Read { offset: self.passed + self.filled as u64, cause });
+                }
+            }
+        }
+    }
+
     fn syntax(&self, expected: &'static str) -> ScanError {
         ScanError::Syntax { offset: self.offset(), expected }
     }
+}
+
+/// The text up to the first bytes that are not UTF-8. The last character of a buffer may be cut off.
+fn valid_text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap_or_else(|error| {
+        let valid = bytes.get(..error.valid_up_to()).unwrap_or_default();
+        std::str::from_utf8(valid).unwrap_or_default()
+    })
+}
+
+/// Where the next object of a list begins, past the comma before it; `None` where something else is next.
+fn next_object(text: &str, at: usize, is_first: bool) -> Option<usize> {
+    let skip = |from: usize| {
+        let rest = text.as_bytes().get(from..)?;
+        let spaces = rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        Some((from + spaces, *rest.get(spaces)?))
+    };
+    let (mut at, mut byte) = skip(at)?;
+    if !is_first {
+        if byte != b',' {
+            return None;
+        }
+        (at, byte) = skip(at + 1)?;
+    }
+    (byte == b'{').then_some(at)
+}
+
+/// Counted in groups that fit a byte, which compiles to vector instructions.
+fn structural_characters(text: &[u8]) -> u64 {
+    let is_structural = |byte: &u8| u8::from(matches!(byte, b'{' | b'[' | b','));
+    let of_group = |group: &[u8]| group.iter().map(is_structural).fold(0, u8::wrapping_add);
+    text.chunks(usize::from(u8::MAX)).map(|group| u64::from(of_group(group))).sum()
 }
 
 /// The path of the value at a byte of JSON text, such as `spec.containers[0].name`.

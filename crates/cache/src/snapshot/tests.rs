@@ -196,6 +196,99 @@ fn first_of_two_objects_with_one_name_counts() {
 }
 
 #[test]
+fn repeated_objects_are_found_in_the_order_of_the_list() {
+    let mut value = small();
+    let node = |name: &str, unschedulable: bool| json!({"metadata": {"name": name}, "spec": {"unschedulable": unschedulable}});
+    value["rawObjects"]["nodes"] =
+        json!([node("z", true), node("a", true), node("z", false), node("b", true), node("a", false)]);
+    // Another list of the kind continues the first one.
+    value["replay"]["nodes"] = json!([node("c", true), node("b", false)]);
+    let snapshot = read_text(&value.to_string()).unwrap();
+    let nodes: Vec<(&str, bool)> = snapshot
+        .objects
+        .nodes
+        .iter()
+        .map(|(key, node)| (key.name.as_str(), node.spec.unschedulable))
+        .collect();
+    assert_eq!(nodes, [("a", true), ("b", true), ("c", true), ("z", true)]);
+    let found: Vec<&str> = snapshot.findings.iter().map(|finding| finding.key.name.as_str()).collect();
+    assert_eq!(found, ["z", "a", "b"]);
+}
+
+/// Returns few bytes at once.
+struct Slow<'a>(Cursor<&'a [u8]>);
+
+impl std::io::Read for Slow<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let most = 1 + self.0.position() as usize % 7;
+        let most = most.min(into.len());
+        self.0.read(into.get_mut(..most).unwrap_or_default())
+    }
+}
+
+impl std::io::Seek for Slow<'_> {
+    fn seek(&mut self, to: std::io::SeekFrom) -> std::io::Result<u64> {
+        self.0.seek(to)
+    }
+}
+
+/// Text of several buffers, with characters of several bytes and an object that is larger than a buffer.
+fn large() -> Value {
+    let pod = |i: usize| {
+        let label = "\u{e4}\u{1f600}{[,\\\"".repeat(if i == 700 { 40_000 } else { 1 + i % 40 });
+        json!({"metadata": {"name": format!("p-{}", i * 7919 % 3000), "namespace": "ns", "labels": {"l": label},
+                 "annotations": {"noise": "{\"a\": [1, 2]}", "kai.scheduler/kept": label}},
+               "spec": {"schedulerName": "kai-scheduler"}, "status": {"phase": "Pending"}})
+    };
+    let mut value = small();
+    value["rawObjects"]["pods"] = (0..3000).map(pod).collect();
+    value
+}
+
+#[test]
+fn objects_may_lie_anywhere_in_the_text() {
+    let text = large().to_string();
+    let whole = read_text(&text).unwrap();
+    assert_eq!(whole.objects.count(Kind::Pod), 3000);
+    let largest = &whole.objects.pods[&Key::new("ns", format!("p-{}", 700 * 7919 % 3000))].metadata;
+    assert_eq!(largest.label("l").map(str::len), Some(40_000 * 11));
+    assert_eq!(largest.annotation("kai.scheduler/kept"), largest.label("l"));
+    let in_parts = read("file", Slow(Cursor::new(text.as_bytes())), Limits::default()).unwrap();
+    assert!(in_parts == whole);
+    // Decompressed on another thread.
+    let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    archive.start_file("snapshot.json", zip::write::SimpleFileOptions::default()).unwrap();
+    archive.write_all(text.as_bytes()).unwrap();
+    assert!(read("file", archive.finish().unwrap(), Limits::default()).unwrap() == whole);
+    // With white space between all values.
+    let spaced = serde_json::to_string_pretty(&large()).unwrap();
+    assert!(read_text(&spaced).unwrap() == whole);
+}
+
+#[test]
+fn errors_beyond_the_first_buffer_name_their_object() {
+    let mut value = large();
+    value["rawObjects"]["pods"][2990]["spec"]["schedulerName"] = json!(5);
+    let error = read_text(&value.to_string()).unwrap_err().to_string();
+    let name = format!("`pods[2990]` (`ns/p-{}`), field `spec.schedulerName`", 2990 * 7919 % 3000);
+    assert!(error.contains(&name), "{error}");
+    let text = large().to_string();
+    let cut = &text[..text.find("p-2999").unwrap() + 20];
+    let error = read_text(cut).unwrap_err().to_string();
+    assert!(error.contains("expected the end of a value"), "{error}");
+}
+
+#[test]
+fn text_that_is_not_utf_8_is_named() {
+    let mut damaged = small().to_string().into_bytes();
+    let member = br#""namespace":"n"#;
+    let at = damaged.windows(member.len()).position(|part| part == member).unwrap();
+    damaged[at + member.len() - 1] = 0xff;
+    let error = read("file", Cursor::new(damaged), Limits::default()).unwrap_err().to_string();
+    assert!(error.contains("is not UTF-8; hint: "), "{error}");
+}
+
+#[test]
 fn errors_contain_their_cause_once() {
     let mut value = small();
     value["config"]["actions"] = json!(5);

@@ -3,12 +3,20 @@
 use super::Store;
 use crate::finding::{Finding, Report};
 use crate::object::{BindRequest, Kind, Pod, PodGroup, ResourceClaim};
+use crate::thread::start_with;
 use crate::translate::spec::Recent;
 use crate::translate::{affinity, device, group, node, pod, queue, storage};
 use kai_engine::Delta;
 use kai_engine::input::{ClaimInput, GroupInput, Key, PodInput};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+
+/// So many objects of a kind are translated on a thread of their own.
+const MANY_OBJECTS: usize = 2_000;
+/// Inputs that are handed over at once, and batches that wait.
+const BATCH: usize = 256;
+const BATCHES: usize = 8;
 
 impl Store {
     /// Emits the inputs of all objects.
@@ -115,6 +123,16 @@ impl Store {
         };
         let ((before, found), (after, found_now)) = (input(before)?, input(self.objects.pods.get(key)?)?);
         (found == found_now).then_some((before, after))
+    }
+
+    /// Whether a group has the same input with the stored object as with this one, and the same problems.
+    pub(crate) fn has_equal_group_input(&self, key: &Key, before: &PodGroup) -> bool {
+        let input = |object: &PodGroup| {
+            let mut report = Report::on(Kind::PodGroup, key);
+            let input = self.group_input(key, object, &mut report);
+            (input, report.into_findings())
+        };
+        self.objects.pod_groups.get(key).is_some_and(|after| input(before) == input(after))
     }
 
     fn pod_input<'a>(
@@ -251,19 +269,54 @@ impl Store {
 }
 
 /// Side results of translating all objects of a kind.
+#[derive(Default)]
 struct Derived {
     findings: Vec<((Kind, Key), Vec<Finding>)>,
     hidden: Vec<(Kind, Key)>,
 }
 
-/// Emits the inputs of all objects of a kind.
-fn derive_each<'a, T>(
+/// Emits the inputs of all objects of a kind, in the order of their keys. Many objects are translated on a thread beside the
+/// one that takes their inputs in.
+fn derive_each<'a, T: Send + Sync>(
+    kind: Kind,
+    objects: &'a BTreeMap<Key, Arc<T>>,
+    input: impl FnMut(&'a Key, &'a T, &mut Report<'_>) -> Option<Delta> + Send,
+    sink: &mut impl FnMut(Delta),
+) -> Derived {
+    if objects.len() < MANY_OBJECTS {
+        return translate_each(kind, objects, input, sink);
+    }
+    let mut derived = Derived::default();
+    let into = &mut derived;
+    std::thread::scope(|scope| {
+        let (sender, receiver) = sync_channel(BATCHES);
+        let translate = move |(input, into): (_, &mut Derived)| {
+            let mut batch = Vec::with_capacity(BATCH);
+            let batched = &mut |delta| {
+                batch.push(delta);
+                if batch.len() == BATCH {
+                    // This fails only after a panic of the receiver.
+                    let _ = sender.send(std::mem::replace(&mut batch, Vec::with_capacity(BATCH)));
+                }
+            };
+            *into = translate_each(kind, objects, input, batched);
+            let _ = sender.send(batch);
+        };
+        match start_with(scope, "translate", (input, into), translate) {
+            Ok(()) => receiver.into_iter().flatten().for_each(sink),
+            Err((input, into)) => *into = translate_each(kind, objects, input, sink),
+        }
+    });
+    derived
+}
+
+fn translate_each<'a, T>(
     kind: Kind,
     objects: &'a BTreeMap<Key, Arc<T>>,
     mut input: impl FnMut(&'a Key, &'a T, &mut Report<'_>) -> Option<Delta>,
     sink: &mut impl FnMut(Delta),
 ) -> Derived {
-    let mut derived = Derived { findings: Vec::new(), hidden: Vec::new() };
+    let mut derived = Derived::default();
     for (key, object) in objects {
         let mut report = Report::on(kind, key);
         match input(key, object, &mut report) {

@@ -101,9 +101,10 @@ impl Store {
 
     /// All pods are new.
     pub(super) fn derive_implicit(&mut self) {
-        let pods: Vec<Key> = self.objects.pods.keys().cloned().collect();
-        for pod in pods {
-            self.follow_pod(&pod, None);
+        let pods = self.objects.pods.iter();
+        let candidates = pods.filter_map(|(key, pod)| Some((self.implicit_key(key, pod)?, key.clone())));
+        for (group, pod) in candidates.collect::<Vec<(Key, Key)>>() {
+            self.update_candidate(&group, &pod);
         }
         self.implicit.changed.clear();
     }

@@ -179,9 +179,9 @@ impl ActionRun {
         rules: &Rules<'_>,
         request: &PendingRequest,
     ) -> Result<(), EvictionFailureReason> {
-        let registry = &run.policy.registry;
+        let (policy, registry) = (run.policy, &run.policy.registry);
         let (total, seed) = (run.total, run.cycle.seed);
-        let search = self.search.get_or_insert_with(|| Search::new(&run.plan, registry, total, seed));
+        let search = self.search.get_or_insert_with(|| Search::new(&mut run.plan, policy, total, seed));
         let free = search.free(&run.plan);
         may_search(run, rules, request, free)?;
         if run.disruptions.is_none() {

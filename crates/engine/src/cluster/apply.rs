@@ -225,7 +225,12 @@ impl Cluster {
         let queue = &mut self.queues[index];
         let held = &queue.ledger;
         let (allocated, allocated_np, request) = (held.allocated, held.allocated_np, held.request);
-        queue.ledger = Ledger { allocated, allocated_np, request, ..Ledger::new(input, 0) };
+        queue.ledger = Ledger { allocated, allocated_np, request, ..Ledger::new(input, queue.ledger.rank) };
+        // Bounds, weights and usage are read when shares are divided; nothing is derived from them before.
+        changes.queues |= !queue.present
+            || queue.declared_parent != parent
+            || queue.created != input.created
+            || queue.time_limit != input.time_limit;
         queue.present = true;
         queue.declared_parent = parent;
         queue.display = display;
@@ -233,7 +238,6 @@ impl Cluster {
         queue.preempt_min_runtime = input.preempt_min_runtime;
         queue.reclaim_min_runtime = input.reclaim_min_runtime;
         queue.time_limit = input.time_limit;
-        changes.queues = true;
     }
 
     fn remove_queue(&mut self, name: &str, changes: &mut Changes) {

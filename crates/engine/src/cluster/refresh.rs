@@ -1,7 +1,7 @@
 //! Recomputes values that depend on more than one object, for what changed.
 //!
-//! Cost: proportional to the changes. Added or removed nodes renumber all nodes; a change of the queue tree, or of
-//! the smallest GPU memory, recomputes all groups.
+//! Cost: proportional to the changes. Added or removed nodes renumber all nodes; a change of the shape of the queue tree, or
+//! of the smallest GPU memory, recomputes all groups.
 
 use super::group::{Counted, PodSet};
 use super::pod::{Place, PodState, Status};
@@ -22,8 +22,13 @@ use std::ops::Bound::{Excluded, Included};
 const GPU_MEMORY_MOST: i64 = 1 << 30;
 
 impl Cluster {
-    /// Brings derived values up to date for a cycle.
-    pub(crate) fn refresh(&mut self, changes: &mut Changes, policy: &Policy, now: Timestamp) {
+    /// Brings derived values up to date for a cycle. Returns the groups that were derived again.
+    pub(crate) fn refresh(
+        &mut self,
+        changes: &mut Changes,
+        policy: &Policy,
+        now: Timestamp,
+    ) -> Vec<GroupIdx> {
         changes.ledger_log.trim(4 * self.nodes.len() + 1024);
         self.epoch = self.fresh_version();
         self.refreshed_at = now;
@@ -45,7 +50,7 @@ impl Cluster {
         let mut groups = std::mem::take(&mut changes.groups);
         groups.sort_unstable();
         groups.dedup();
-        for group in groups {
+        for &group in &groups {
             self.refresh_group(group, policy);
             self.count_group(group);
         }
@@ -53,6 +58,7 @@ impl Cluster {
         self.refresh_storage(policy.params.csi_storage);
         changes.all_groups = false;
         changes.queues = false;
+        groups
     }
 
     /// Marks pods that became stuck, or are no longer stuck, since the last cycle.
@@ -94,7 +100,8 @@ impl Cluster {
         if changes.described.is_empty() {
             return;
         }
-        for node in std::mem::take(&mut changes.described) {
+        let described = std::mem::take(&mut changes.described);
+        for &node in &described {
             self.attach_devices(node);
             self.nodes[node].described_version = self.fresh_version();
         }
@@ -107,7 +114,8 @@ impl Cluster {
             }
             self.nodes_by_rank = order;
             // The status of pods on added or removed nodes changes, and with it their groups' counts.
-            changes.all_groups = true;
+            let pods = described.iter().flat_map(|node| &self.nodes[*node].pods);
+            changes.groups.extend(pods.filter_map(|pod| self.pods[*pod].group));
         }
         let figures = self.figure();
         changes.all_groups |= figures.gpu_memory_min != self.figures.gpu_memory_min;

@@ -1,7 +1,7 @@
 //! Tracks the idle and releasing capacity of every node.
 //!
-//! Updated from the log of changed nodes, so that starting a search costs what changed since the last one. Must only be
-//! refreshed between simulations.
+//! Updated from the log of changed nodes, so that starting a search costs what changed since the last one, in an earlier cycle,
+//! too. Must only be refreshed between simulations, and dropped when a description of a node changes.
 
 use crate::cluster::Cluster;
 use crate::ids::{GroupIdx, Idx, IndexVec, NodeIdx};
@@ -93,6 +93,11 @@ impl NodeCapacity {
                 self.cursor = end;
             }
         }
+    }
+
+    /// Without what refers to the state of one cycle.
+    pub(crate) fn between_cycles(self) -> Self {
+        Self { open_set: None, ..self }
     }
 
     fn note(&mut self, cluster: &Cluster, node: NodeIdx) {

@@ -1,8 +1,8 @@
 //! Orders the groups that may be evicted, lowest in job order first.
 //!
-//! Candidates are sorted once per action and leaf queue; most keep their position from the last cycle
-//! ([`SortedCandidates`]). Every probe of a search walks them with new cursors and evaluates the rules only for the
-//! next groups. A group of which a part is selected is inserted again with its remaining pods.
+//! Candidates are listed and sorted once per leaf queue and kept between cycles ([`KnownCandidates`]): a cycle inserts only
+//! groups again whose state has changed. Every probe of a search walks them with new cursors and evaluates the rules only for
+//! the next groups. A group of which a part is selected is inserted again with its remaining pods.
 
 use super::accumulate::freed_by;
 use super::sorted_list::SortedList;
@@ -22,6 +22,12 @@ use std::mem::{Discriminant, discriminant};
 #[derive(Debug, Default)]
 pub(crate) struct Candidates {
     leaves: BTreeMap<QueueIdx, Leaf>,
+    /// The leaf queue in which each group is listed. An unsorted list may contain others, too.
+    listed: FxHashMap<GroupIdx, QueueIdx>,
+    /// Groups that are listed with a state of this cycle, which ends with it.
+    unsettled: Vec<GroupIdx>,
+    /// The next cycle may continue with these lists.
+    is_lasting: bool,
 }
 
 #[derive(Debug, Default)]
@@ -29,17 +35,17 @@ struct Leaf {
     /// In victim order once sorted; until then it may contain groups without evictable pods.
     groups: SortedList<GroupIdx>,
     is_sorted: bool,
-    /// Allocation of each group, with the version of its pods, and the sum of all, once sorted.
-    held: FxHashMap<GroupIdx, (u64, QueueAmounts)>,
+    /// Allocation of each group and the sum of all, once sorted.
+    held: FxHashMap<GroupIdx, QueueAmounts>,
     total: QueueAmounts,
 }
 
 impl Leaf {
-    fn sorted(cluster: &Cluster, registry: &Registry, members: impl Iterator<Item = GroupIdx>) -> Self {
+    fn sorted(cluster: &Cluster, registry: &Registry, mut members: Vec<GroupIdx>) -> Self {
         let mut leaf = Self { is_sorted: true, ..Self::default() };
-        let mut members: Vec<GroupIdx> = members.collect();
         groups::sort(cluster, registry, &mut members);
         members.reverse();
+        leaf.held.reserve(members.len());
         for &group in &members {
             leaf.count(cluster, group);
         }
@@ -58,12 +64,8 @@ impl Leaf {
             let gpus = freed_by(cluster, pod).map_or(0, |(_, gpus)| gpus);
             amounts = sum(&amounts, &[cpu, memory, gpus]);
         }
-        self.note(group, cluster.groups[group].stamp, amounts);
-    }
-
-    fn note(&mut self, group: GroupIdx, stamp: u64, amounts: QueueAmounts) {
         self.total = sum(&self.total, &amounts);
-        self.held.insert(group, (stamp, amounts));
+        self.held.insert(group, amounts);
     }
 
     /// Inserts a group at its position in victim order.
@@ -74,44 +76,83 @@ impl Leaf {
         self.count(cluster, group);
     }
 
-    /// Keeps the unchanged entries of the last cycle; returns the groups that must be inserted.
-    fn keep_unchanged(&mut self, cluster: &Cluster, sorted: &[CandidateEntry]) -> Vec<GroupIdx> {
-        let members = std::mem::take(self.groups.elements_mut());
-        let mut kept = Vec::with_capacity(sorted.len());
-        self.held.reserve(sorted.len());
-        for entry in sorted.iter().filter(|entry| cluster.groups[entry.group].stamp == entry.stamp) {
-            self.groups.elements_mut().push(entry.group);
-            self.note(entry.group, entry.stamp, entry.held);
-            kept.push(entry.group);
+    /// Removes groups, which are sorted by index.
+    fn remove(&mut self, groups: &[GroupIdx]) {
+        let mut known = 0;
+        for group in groups {
+            if let Some(held) = self.held.remove(group) {
+                self.total = difference(&self.total, &held);
+                known += 1;
+            }
         }
-        kept.sort_unstable();
-        members.into_iter().filter(|group| kept.binary_search(group).is_err()).collect()
+        self.groups.remove_matching(known, |group| groups.binary_search(group).is_ok());
+    }
+
+    /// Forgets the order: so much changes that sorting again is cheaper.
+    fn unsort(&mut self) {
+        let members = std::mem::take(self.groups.elements_mut());
+        *self = Self::default();
+        *self.groups.elements_mut() = members;
     }
 }
 
-/// Sorted candidates of the last cycle. The order of two groups depends on their own state alone, so that groups with
-/// an unchanged stamp keep their relative order.
+/// The candidates of the last cycle, and the groups that have changed since. The order of two groups depends on their own
+/// state alone, so that all others keep their relative order.
 #[derive(Debug, Default)]
-pub(crate) struct SortedCandidates {
+pub(crate) struct KnownCandidates {
     /// The group order plugins used for sorting.
     order: Vec<Discriminant<GroupOrder>>,
-    leaves: FxHashMap<QueueIdx, Vec<CandidateEntry>>,
+    candidates: Option<Candidates>,
+    changed: Vec<GroupIdx>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct CandidateEntry {
-    group: GroupIdx,
-    stamp: u64,
-    held: QueueAmounts,
-}
+impl KnownCandidates {
+    /// Notes groups whose state was derived again.
+    pub(crate) fn note_changed(&mut self, groups: &[GroupIdx]) {
+        let Some(candidates) = &self.candidates else { return };
+        if self.changed.len() + groups.len() > candidates.listed.len() {
+            *self = Self::default();
+        } else {
+            self.changed.extend(groups);
+        }
+    }
 
-impl SortedCandidates {
-    /// The candidates of a leaf queue, if the same order applies.
-    fn of(&self, registry: &Registry, leaf: QueueIdx) -> Option<&[CandidateEntry]> {
-        let same = reusable_order(registry).is_some_and(|order| order == self.order);
-        if same { self.leaves.get(&leaf).map(Vec::as_slice) } else { None }
+    /// The candidates in the present state of a cycle, in which some groups have changed so far.
+    pub(crate) fn take(
+        &mut self,
+        cluster: &Cluster,
+        registry: &Registry,
+        changed_in_cycle: Vec<GroupIdx>,
+    ) -> Candidates {
+        let is_same_order = reusable_order(registry).is_some_and(|order| order == self.order);
+        let Some(known) = self.candidates.as_ref().filter(|_| is_same_order) else {
+            return Candidates { unsettled: changed_in_cycle, is_lasting: true, ..Candidates::new(cluster) };
+        };
+        // In a plan without the other groups nearly all have changed, until it ends.
+        if changed_in_cycle.len() > known.listed.len() / MANY_CHANGED {
+            return Candidates::new(cluster);
+        }
+        let Some(mut candidates) = self.candidates.take() else { return Candidates::new(cluster) };
+        let mut changed = std::mem::take(&mut self.changed);
+        changed.extend(&changed_in_cycle);
+        changed.sort_unstable();
+        changed.dedup();
+        candidates.update(cluster, registry, &changed);
+        candidates.unsettled = changed_in_cycle;
+        candidates
+    }
+
+    /// Keeps the candidates for the next cycle.
+    pub(crate) fn keep(&mut self, registry: &Registry, mut candidates: Candidates) {
+        if let Some(order) = reusable_order(registry).filter(|_| candidates.is_lasting) {
+            let changed = std::mem::take(&mut candidates.unsettled);
+            *self = Self { order, candidates: Some(candidates), changed };
+        }
     }
 }
+
+/// One in so many groups.
+const MANY_CHANGED: usize = 8;
 
 /// The order, if it depends on the groups' own state alone; a custom order may read anything.
 fn reusable_order(registry: &Registry) -> Option<Vec<Discriminant<GroupOrder>>> {
@@ -123,11 +164,13 @@ fn reusable_order(registry: &Registry) -> Option<Vec<Discriminant<GroupOrder>>> 
 }
 
 impl Candidates {
+    /// Lists all groups with evictable pods.
     pub(crate) fn new(cluster: &Cluster) -> Self {
         let mut candidates = Self::default();
         for (group, _) in cluster.present_groups() {
-            if let Some(leaf) = leaf_of(cluster, group).filter(|_| has_evictable_pods(cluster, group)) {
+            if let Some(leaf) = leaf_of_candidate(cluster, group) {
                 candidates.leaves.entry(leaf).or_default().groups.elements_mut().push(group);
+                candidates.listed.insert(group, leaf);
             }
         }
         candidates
@@ -137,52 +180,20 @@ impl Candidates {
         self.leaves.keys().copied()
     }
 
-    /// Sorts the candidates of a leaf queue; `sorted_before` is the order of the last cycle, if it may be reused.
-    pub(crate) fn sort(
-        &mut self,
-        cluster: &Cluster,
-        registry: &Registry,
-        leaf: QueueIdx,
-        sorted_before: Option<&SortedCandidates>,
-    ) {
-        if let Some(entry) = self.leaves.get_mut(&leaf)
-            && !std::mem::replace(&mut entry.is_sorted, true)
-        {
-            entry.groups.elements_mut().sort_unstable();
-            entry.groups.elements_mut().dedup();
-            let mut new = match sorted_before.and_then(|sorted| sorted.of(registry, leaf)) {
-                Some(sorted) => entry.keep_unchanged(cluster, sorted),
-                None => std::mem::take(entry.groups.elements_mut()),
-            };
-            new.retain(|group| has_evictable_pods(cluster, *group));
-            if new.len() > entry.groups.remaining().len() / 8 {
-                *entry = Leaf::sorted(
-                    cluster,
-                    registry,
-                    new.into_iter().chain(entry.groups.remaining().iter().copied()),
-                );
-                return;
+    /// Sorts the candidates of a leaf queue.
+    pub(crate) fn sort(&mut self, cluster: &Cluster, registry: &Registry, leaf: QueueIdx) {
+        let Some(entry) = self.leaves.get_mut(&leaf).filter(|entry| !entry.is_sorted) else { return };
+        let mut members = std::mem::take(entry.groups.elements_mut());
+        members.sort_unstable();
+        members.dedup();
+        members.retain(|group| {
+            let is_candidate = leaf_of_candidate(cluster, *group) == Some(leaf);
+            if !is_candidate && self.listed.get(group) == Some(&leaf) {
+                self.listed.remove(group);
             }
-            for group in new {
-                entry.insert(cluster, registry, group);
-            }
-        }
-    }
-
-    /// Stores the sorted candidates for the next cycle.
-    pub(crate) fn store(&self, registry: &Registry, sorted_candidates: &mut SortedCandidates) {
-        let Some(order) = reusable_order(registry) else { return };
-        if sorted_candidates.order != order {
-            *sorted_candidates = SortedCandidates { order, ..SortedCandidates::default() };
-        }
-        for (&leaf, entry) in self.leaves.iter().filter(|(_, entry)| entry.is_sorted) {
-            let sorted = sorted_candidates.leaves.entry(leaf).or_default();
-            sorted.clear();
-            sorted.extend(entry.groups.remaining().iter().map(|group| {
-                let (stamp, held) = entry.held[group];
-                CandidateEntry { group: *group, stamp, held }
-            }));
-        }
+            is_candidate
+        });
+        *entry = Leaf::sorted(cluster, registry, members);
     }
 
     /// Allocation of all candidates of a sorted leaf queue.
@@ -195,34 +206,56 @@ impl Candidates {
         self.leaves.get(&leaf).map_or(&[], |entry| entry.groups.remaining())
     }
 
-    /// Removes groups whose pods changed. All of them must be removed before one is inserted again: changed groups are
-    /// no longer at their position.
-    pub(crate) fn remove(&mut self, cluster: &Cluster, groups: &[GroupIdx]) {
-        for (leaf, changed) in by_leaf(cluster, groups) {
-            let Some(entry) = self.leaves.get_mut(&leaf).filter(|entry| entry.is_sorted) else { continue };
-            let mut known = 0;
-            for group in &changed {
-                if let Some((_, held)) = entry.held.remove(group) {
-                    entry.total = difference(&entry.total, &held);
-                    known += 1;
-                }
-            }
-            entry.groups.remove_matching(known, |group| changed.binary_search(group).is_ok());
-        }
+    /// Lists groups anew that the cycle has changed.
+    pub(crate) fn changed_by_cycle(&mut self, cluster: &Cluster, registry: &Registry, groups: &[GroupIdx]) {
+        self.update(cluster, registry, groups);
+        self.unsettled.extend(groups);
     }
 
-    /// Inserts a group again that still has evictable pods.
-    pub(crate) fn insert_again(&mut self, cluster: &Cluster, registry: &Registry, group: GroupIdx) {
-        let Some(leaf) = leaf_of(cluster, group).filter(|_| has_evictable_pods(cluster, group)) else {
-            return;
-        };
-        let entry = self.leaves.entry(leaf).or_default();
-        if !entry.is_sorted {
-            entry.groups.elements_mut().push(group);
-            return;
+    /// Lists changed groups anew, which are sorted by index. All of them are removed before one is inserted: changed groups are
+    /// no longer at their position.
+    fn update(&mut self, cluster: &Cluster, registry: &Registry, groups: &[GroupIdx]) {
+        let (mut removed, mut inserted) = (ByLeaf::new(), ByLeaf::new());
+        for &group in groups {
+            let (before, now) = (self.listed.get(&group).copied(), leaf_of_candidate(cluster, group));
+            let is_sorted = |leaf: &QueueIdx| self.leaves.get(leaf).is_some_and(|entry| entry.is_sorted);
+            let was_sorted = before.filter(is_sorted);
+            if let Some(leaf) = was_sorted {
+                removed.entry(leaf).or_default().push(group);
+                self.listed.remove(&group);
+            }
+            // An unsorted list still contains it, and is checked when it is sorted.
+            if let Some(leaf) = now.filter(|leaf| was_sorted.is_some() || before != Some(*leaf)) {
+                inserted.entry(leaf).or_default().push(group);
+                self.listed.insert(group, leaf);
+            }
         }
-        entry.insert(cluster, registry, group);
+        for (leaf, groups) in removed {
+            if let Some(entry) = self.leaves.get_mut(&leaf) {
+                entry.remove(&groups);
+            }
+        }
+        for (leaf, groups) in inserted {
+            let entry = self.leaves.entry(leaf).or_default();
+            if entry.is_sorted && groups.len() > 1 + entry.groups.remaining().len() / MANY_CHANGED {
+                entry.unsort();
+            }
+            if !entry.is_sorted {
+                entry.groups.elements_mut().extend(groups);
+                continue;
+            }
+            for group in groups {
+                entry.insert(cluster, registry, group);
+            }
+        }
     }
+}
+
+type ByLeaf = BTreeMap<QueueIdx, Vec<GroupIdx>>;
+
+/// The leaf queue of a group with evictable pods.
+fn leaf_of_candidate(cluster: &Cluster, group: GroupIdx) -> Option<QueueIdx> {
+    leaf_of(cluster, group).filter(|_| has_evictable_pods(cluster, group))
 }
 
 fn has_evictable_pods(cluster: &Cluster, group: GroupIdx) -> bool {

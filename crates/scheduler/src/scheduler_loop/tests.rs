@@ -328,6 +328,54 @@ async fn label_of_a_running_pod_that_a_rule_reads_starts_a_cycle() {
     assert!(!label_starts_a_cycle(neighbour(), json!({"app": "z"})).await, "the term selects neither state");
 }
 
+/// Whether a cycle starts when a group that cannot be placed changes.
+async fn change_of_pending_group_starts_a_cycle(change: impl FnOnce(&mut Value)) -> bool {
+    let mut pod = running_pod("waiting", &json!({}));
+    pod["metadata"]["annotations"] = json!({"pod-group-name": "w"});
+    pod["spec"]["nodeName"] = json!("");
+    pod["spec"]["containers"][0]["resources"] = json!({"requests": {"nvidia.com/gpu": "99"}});
+    pod["status"] = json!({"phase": "Pending"});
+    let mut group = json!({"metadata": {"name": "w", "namespace": "a", "uid": "w"}, "spec": {"queue": "q", "minMember": 1}});
+    let mut more = applied::<PodGroup>(Kind::PodGroup, group.clone());
+    more.extend(applied::<Pod>(Kind::Pod, pod));
+    let (mut scheduler, _process) = settled(more).await;
+    assert!(scheduler.reporter.pending.contains_key(&Key::new("a", "w")), "{:?}", scheduler.verdicts);
+    change(&mut group);
+    scheduler.handle(applied::<PodGroup>(Kind::PodGroup, group.clone()));
+    let stored = &scheduler.cache.store().objects().pod_groups[&Key::new("a", "w")];
+    assert_eq!(stored.spec.min_member, group["spec"]["minMember"].as_i64().map(|count| count as i32));
+    scheduler.trigger.next().is_some()
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn condition_of_a_pending_group_starts_no_cycle() {
+    let condition = json!([{"type": "UnschedulableOnNodePool", "nodePool": "default", "reason": "Unschedulable",
+        "message": "m", "transitionID": "1", "status": "True"}]);
+    let starts = |backoff: i32| {
+        let condition = condition.clone();
+        change_of_pending_group_starts_a_cycle(move |group| {
+            group["spec"]["schedulingBackoff"] = json!(backoff);
+            group["status"] = json!({"schedulingConditions": condition});
+        })
+    };
+    assert!(!starts(-1).await);
+    assert!(starts(1).await, "the group leaves the node pool");
+    assert!(change_of_pending_group_starts_a_cycle(|group| group["spec"]["minMember"] = json!(2)).await);
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn only_existence_of_a_config_map_starts_a_cycle() {
+    use kai_cache::object::ConfigMap;
+    let map = |label: &str| json!({"metadata": {"name": "m", "namespace": "a", "labels": {"l": label}}});
+    let (mut scheduler, _process) = settled(applied::<ConfigMap>(Kind::ConfigMap, map("x"))).await;
+    scheduler.handle(applied::<ConfigMap>(Kind::ConfigMap, map("y")));
+    assert!(scheduler.trigger.next().is_none());
+    let mut other = map("x");
+    other["metadata"]["name"] = json!("other");
+    scheduler.handle(applied::<ConfigMap>(Kind::ConfigMap, other));
+    assert!(scheduler.trigger.next().is_some());
+}
+
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn change_of_a_running_pod_beside_its_labels_starts_a_cycle() {
     let (mut scheduler, _process) = settled(Vec::new()).await;

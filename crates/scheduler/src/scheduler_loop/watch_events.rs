@@ -113,7 +113,7 @@ impl SchedulerLoop {
             Kind::Pod => {
                 self.delete_obsolete_bind_requests_of(key);
                 if let Change::Replaced(Object::Pod(before)) = change
-                    && !self.policies.all_actions.registry.has_callbacks()
+                    && !self.has_callbacks()
                     && self.cache.decides_alike(key, before)
                     && !self.cache.store().has_changed_implicit()
                 {
@@ -125,6 +125,7 @@ impl SchedulerLoop {
                 if is_ending { Impact::FreesCapacity } else { self.impact_of_pod(key, change) }
             }
             Kind::BindRequest => self.handle_bind_request(key).max(self.impact_of_drained_gpus(key, change)),
+            Kind::PodGroup | Kind::ConfigMap if self.is_read_by_no_rule(kind, key, change) => Impact::None,
             // The pods of a new group were there before it, as a rule.
             Kind::PodGroup if matches!(change, Change::Added) && self.needs_one_pod(key) => Impact::AddsPod,
             Kind::PodGroup | Kind::ConfigMap => Impact::Replan,
@@ -150,6 +151,24 @@ impl SchedulerLoop {
             | Kind::Topology
             | Kind::Queue => Impact::FreesCapacity,
         }
+    }
+
+    /// Whether no built-in rule reads what has changed: of a config map only its existence is read, and of a pending group not the
+    /// conditions that this scheduler writes. Those of other groups are cleared after a cycle.
+    fn is_read_by_no_rule(&self, kind: Kind, key: &Key, change: &Change) -> bool {
+        let Change::Replaced(before) = change else { return false };
+        if self.has_callbacks() {
+            return false;
+        }
+        if let Object::PodGroup(before) = before {
+            return self.reporter.pending.contains_key(key) && self.cache.group_decides_alike(key, before);
+        }
+        kind == Kind::ConfigMap
+    }
+
+    /// Whether a plugin that is not built in may read everything.
+    fn has_callbacks(&self) -> bool {
+        self.policies.all_actions.registry.has_callbacks()
     }
 
     /// What a pod that has not ended can affect.
