@@ -34,7 +34,7 @@ pub(super) fn read(path: &Path) -> Result<Input> {
     read_from(&name, File::open(path).with_context(|| format!("cannot read `{name}`"))?)
 }
 
-fn read_from(name: &str, mut input: impl Read + Seek) -> Result<Input> {
+fn read_from(name: &str, mut input: impl Read + Seek + Send) -> Result<Input> {
     let value = small_value(&mut input);
     input.rewind().with_context(|| format!("cannot read `{name}`"))?;
     if let Some(value) = value {
