@@ -279,7 +279,7 @@ impl<R: Read> Scanner<R> {
         Ok(())
     }
 
-    /// Makes room for more by what was consumed.
+    /// Drops what was consumed, so that more can be read.
     fn discard(&mut self) -> Result<(), ScanError> {
         self.passed += self.at as u64;
         if self.passed > self.limits.bytes {
