@@ -1,4 +1,4 @@
-//! The operator process: keeps the cluster at what [`desired`] says.
+//! The operator process: keeps the cluster at what [`crate::desired`] says.
 //!
 //! One loop: watched objects become [`Facts`], the pure functions of this crate turn them into writes and conditions, and
 //! these are sent. A restart loses nothing but the times of the last writes: no object is written more than once a second,
