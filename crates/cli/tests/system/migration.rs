@@ -103,6 +103,24 @@ async fn installed_by_kai(cluster: &TestCluster) -> Vec<(ResourceKind, Value)> {
     objects
 }
 
+/// Creates what the chart does besides the operator: namespaces, `Config` and shard, and a queue. Their webhooks are served.
+pub(crate) async fn create_installation(cluster: &TestCluster, namespace: &str) {
+    serve_webhooks(&cluster.backend);
+    for name in [namespace, "kai-resource-reservation", "kai-scale-adjust"] {
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        cluster.api().ensure_dynamic(&NAMESPACE, "", &object).await.unwrap();
+    }
+    for (kind, name) in
+        [(ResourceKind::of::<SchedulingShard>(), "default"), (ResourceKind::of::<Config>(), "kai-config")]
+    {
+        let settings = json!({
+            "apiVersion": kind.api_version(), "kind": &*kind.kind, "metadata": {"name": name}, "spec": {},
+        });
+        cluster.api().ensure_dynamic(&kind, "", &settings).await.unwrap();
+    }
+    cluster.create_queue("research", 32).await;
+}
+
 /// Serves the webhooks under the names of their Services, whichever pods are behind them.
 pub(crate) fn serve_webhooks(cluster: &Cluster) {
     let api = cluster.api().clone();

@@ -2,7 +2,7 @@
 
 use crate::migration;
 use crate::test_cluster::{PodBuilder, TestCluster};
-use kai_api::{Config, SchedulingShard};
+use kai_api::SchedulingShard;
 use kai_cli::embedded;
 use kai_components::ComponentOptions;
 use kai_engine::plugin::PluginSet;
@@ -11,7 +11,7 @@ use kai_operator::Images;
 use kai_operator::process::{self, Options};
 use kai_runtime::Process;
 use kai_runtime::api::{Api, Part};
-use kai_runtime::kind::{CONFIG_MAP, DEPLOYMENT, EVENT, Key, NAMESPACE, ResourceKind};
+use kai_runtime::kind::{CONFIG_MAP, DEPLOYMENT, EVENT, Key, ResourceKind};
 use kai_sim::NodeGroup;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -39,20 +39,7 @@ async fn cluster() -> TestCluster {
         embedded::join(cluster, &options, &PluginSet::builtin())
     })
     .await;
-    migration::serve_webhooks(&cluster.backend);
-    for name in [INSTALLATION, "kai-resource-reservation", "kai-scale-adjust"] {
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        cluster.api().ensure_dynamic(&NAMESPACE, "", &namespace).await.unwrap();
-    }
-    for (kind, name) in
-        [(ResourceKind::of::<SchedulingShard>(), "default"), (ResourceKind::of::<Config>(), "kai-config")]
-    {
-        let settings = json!({
-            "apiVersion": kind.api_version(), "kind": &*kind.kind, "metadata": {"name": name}, "spec": {},
-        });
-        cluster.api().ensure_dynamic(&kind, "", &settings).await.unwrap();
-    }
-    cluster.create_queue("research", 32).await;
+    migration::create_installation(&cluster, INSTALLATION).await;
     cluster
         .wait_until("the shard is deployed", async || {
             cluster.api().get_dynamic(&DEPLOYMENT, &scheduler()).await.is_ok()

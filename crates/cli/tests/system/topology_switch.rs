@@ -13,7 +13,7 @@ use kai_operator::process::{self, Options};
 use kai_runtime::Process;
 use kai_runtime::api::{Api, Part};
 use kai_runtime::health::Health;
-use kai_runtime::kind::{self, DEPLOYMENT, Key, NAMESPACE, POD, ResourceKind};
+use kai_runtime::kind::{self, DEPLOYMENT, Key, POD, ResourceKind};
 use kai_runtime::leader_election::{self, Candidate};
 use kai_runtime::metrics::components::Registries;
 use kai_runtime::watch_value::WatchValue;
@@ -192,20 +192,7 @@ async fn cluster(acting: &Acting) -> TestCluster {
         SchedulerHandle::default()
     })
     .await;
-    migration::serve_webhooks(&cluster.backend);
-    for name in [INSTALLATION, "kai-resource-reservation", "kai-scale-adjust"] {
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        cluster.api().ensure_dynamic(&NAMESPACE, "", &namespace).await.unwrap();
-    }
-    for (kind, name) in
-        [(ResourceKind::of::<SchedulingShard>(), "default"), (ResourceKind::of::<Config>(), "kai-config")]
-    {
-        let settings = json!({
-            "apiVersion": kind.api_version(), "kind": &*kind.kind, "metadata": {"name": name}, "spec": {},
-        });
-        cluster.api().ensure_dynamic(&kind, "", &settings).await.unwrap();
-    }
-    cluster.create_queue("research", 32).await;
+    migration::create_installation(&cluster, INSTALLATION).await;
     cluster
 }
 
